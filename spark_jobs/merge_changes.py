@@ -128,7 +128,7 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     if request.marks:
         columns.append(f"CASE WHEN {deletes} THEN _kafka.timestamp END AS {DELETED_AT}")
     sequence = write_sequence(request)
-    return frame.selectExpr(
+    selected = frame.selectExpr(
         *map(quote_name, request.id_columns),
         write_order(request, sequence),
         write_place(request, sequence),
@@ -136,6 +136,11 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
         f"struct({', '.join(columns)}) AS {ROW}",
         *(EVENT_PATHS if request.has_events else ()),
     )
+    if not (request.has_events and request.former_names):
+        return selected
+    pairs = [part for pair in request.former_names.items() for part in map(write_text, pair)]
+    present = f"coalesce(try_element_at(map({', '.join(pairs)}), name), name)"
+    return selected.withColumn(LACKS, F.expr(f"transform({LACKS}, name -> {present})"))
 
 
 def with_fields_of(changes: DataFrame, state: StructType) -> DataFrame:

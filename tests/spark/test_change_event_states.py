@@ -8,7 +8,7 @@ import pytest
 from conftest import Stack
 from faults.state_auditor import StateRules, audit_state_table
 from support.event_lake import EVENTS, Event, EventLake, Source
-from support.state_lake import make_state_lake
+from support.state_lake import Change, make_state_lake
 
 from frazil.errors import MergeHaltedError
 from frazil.state_tables.state_audit import audit_state
@@ -103,3 +103,36 @@ def test_events_without_an_lsn_come_before_all_others_and_need_one_partition(
 
     assert found == lake.values() == source.rows
     assert [*audit_state(lake.store, lake.stream)] == []
+
+
+class RenamedLake(EventLake):
+    """Events whose `doc` is also there under the name that the column gets later."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        row = EventLake.make_row(change, place)
+        return {**row, "body": row.get("doc")}
+
+
+def test_a_value_that_events_lack_is_found_after_its_column_was_renamed(
+    name: str, tmp_path: Path
+) -> None:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}
+    lake = make_state_lake(RenamedLake, tmp_path, name, **{**EVENTS, "table": table})
+    lake.produce(0, Event(1, "c", 1, values={"name": "a", "doc": "large"}))
+    lake.produce(0, Event(2, "c", 2, values={"name": "b", "doc": "other"}))
+    lake.ingest_all()
+    lake.merge()
+    lake.produce(0, Event(1, "u", 3, values={"name": "a2"}, lacks=("doc",)))
+    lake.ingest_all()
+    with lake.table.update_schema() as update:
+        update.rename_column("doc", "body")
+    lake.produce(0, Event(2, "u", 4, values={"name": "b2"}, lacks=("body",)))
+    lake.ingest_all()
+
+    for rebuild in (False, True):
+        lake.merge(rebuild=rebuild)
+        rows = lake.store.load(lake.state_name).scan().to_arrow().to_pylist()
+        found = {row["id"]: (row["name"], row["body"]) for row in rows}
+        assert found == {1: ("a2", "large"), 2: ("b2", "other")}
+        assert [*audit_state(lake.store, lake.stream)] == []

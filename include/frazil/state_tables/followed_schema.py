@@ -184,6 +184,19 @@ def _can_promote(narrow: IcebergType, wide: IcebergType) -> bool:
     return narrow == wide
 
 
+def list_former_names(schemas: Iterable[Schema], current: Schema) -> dict[str, str]:
+    """Return former name → present name of the top-level columns that were renamed.
+
+    A name that two columns had, or that another column has now, is left out.
+    """
+    names = {field.field_id: field.name for field in current.fields}
+    former: dict[str, set[str]] = {}
+    for field in (each for schema in schemas for each in schema.fields):
+        if field.name not in names.values():
+            former.setdefault(field.name, set()).add(names.get(field.field_id, ""))
+    return {old: new for old, found in former.items() for new in found if new and len(found) == 1}
+
+
 def encode_pairs(pairs: Mapping[int, int]) -> str:
     """Write pairs of field ids as text: `1=1 2=5`."""
     return " ".join(f"{source}={field}" for source, field in sorted(pairs.items()))

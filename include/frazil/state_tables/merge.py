@@ -30,6 +30,7 @@ from frazil.ledger import keys
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.usage import encode_usage, read_and_reset_usage
 from frazil.schemas.inferred_columns import with_event_key
+from frazil.state_tables.followed_schema import list_former_names
 from frazil.state_tables.merge_rules import (
     BY_REQUEST,
     CAME_LATE,
@@ -201,7 +202,8 @@ def _build_request(
 ) -> MergeRequest:
     stream, state = work.stream, require_state(work.stream)
     names = [field.name for field in table.schema().fields]
-    of_changes = [field.name for field in _find_schema(changes, attempt.plan.head).fields]
+    schema = _find_schema(changes, attempt.plan.head)
+    of_changes = [field.name for field in schema.fields]
     return MergeRequest(
         catalog=work.store.preset.name,
         changes=stream.table.name,
@@ -217,6 +219,7 @@ def _build_request(
         operation=find_operation(stream, of_changes),
         marks=stream.table.deletes == "mark",
         has_events=stream.value.change_events is not None,
+        former_names=list_former_names(changes.schemas().values(), schema),
         waiting=attempt.waiting,
         session_conf=work.store.preset.spark_conf(),
     )

@@ -65,7 +65,8 @@ class MergeRequest(Message):
 
     `added` are the offsets whose changes are folded; without it all changes are, and they replace
     the state. `sequence` are SQL paths, `operation` is the column that says what happened. With
-    `has_events` the changes are change events, which may lack values.
+    `has_events` the changes are change events, which may lack values; `former_names` → the columns
+    that had them, since an event names what it lacks as the column was called then.
     """
 
     catalog: str
@@ -82,6 +83,7 @@ class MergeRequest(Message):
     operation: str | None
     marks: bool
     has_events: bool = False
+    former_names: dict[str, str] = {}
     waiting: tuple[int, ...] = ()
     session_conf: dict[str, str] = {}
 

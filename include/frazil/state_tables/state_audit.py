@@ -4,7 +4,7 @@ The changes are sorted by key and order; the last of each key is the row that th
 Both tables are read by PyIceberg and held in memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,10 @@ from frazil.ledger.coordinates import parse_coordinates
 from frazil.ledger.recovery_point import History, LedgerEntry, for_reading, walk_ancestors
 from frazil.messages import count_noun
 from frazil.state_tables.fill_audit import fill_newest
+from frazil.state_tables.followed_schema import list_former_names
 from frazil.state_tables.merge_rules import (
     DELETED_AT,
+    UNAVAILABLE,
     find_position,
     is_trimmed_behind,
     list_since,
@@ -96,9 +98,21 @@ def _read_folded(changes: Table, position: MergePosition, state: Table) -> pa.Ta
     """Read the changes that the state has folded; columns have the names that the state has."""
     with translated_errors(f"reading {'.'.join(changes.name())}"):
         scan = changes.scan(snapshot_id=position.snapshot_id)
-        names = map_names(state, scan.projection())
-        folded = scan.to_arrow()
-    return folded.rename_columns([names.get(name, name) for name in folded.column_names])
+        schema = scan.projection()
+        names, folded = map_names(state, schema), scan.to_arrow()
+    names = {name: names.get(name, name) for name in folded.column_names}
+    if UNAVAILABLE in names:
+        former = list_former_names(changes.schemas().values(), schema)
+        folded = _rename_lacks(folded, names | {old: names[new] for old, new in former.items()})
+    return folded.rename_columns([names[name] for name in folded.column_names])
+
+
+def _rename_lacks(folded: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    """Give the columns that events lack the names that the state has for them."""
+    lists = folded[UNAVAILABLE].to_pylist()
+    lacks = [each and [names.get(name, name) for name in each] for each in lists]
+    column = pa.array(lacks, folded.schema.field(UNAVAILABLE).type)
+    return folded.set_column(folded.column_names.index(UNAVAILABLE), UNAVAILABLE, column)
 
 
 def _find_newest(stream: Stream, folded: pa.Table) -> pa.Table:

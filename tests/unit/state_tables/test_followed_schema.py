@@ -17,6 +17,7 @@ from frazil.state_tables.followed_schema import (
     decode_pairs,
     encode_pairs,
     follow_schema,
+    list_former_names,
 )
 from frazil.streams.column_types import Column, ColumnType, parse_column
 from frazil.streams.schema_changes import compare_columns
@@ -159,3 +160,13 @@ def test_a_new_column_has_ids_of_the_state() -> None:
     assert [f.field_id for f in added.field_type.fields] == [72, 73]
     assert schema.find_field("s.x").field_type == IntegerType()
     assert schema.find_field("s.y.element").field_id == 74
+
+
+def test_former_names_are_those_of_renamed_columns_that_no_other_column_has() -> None:
+    first = build_table_schema(columns("a long; b long; c long"))
+    renamed = evolve(first, columns("a long; d long; c long"))
+    replaced = evolve(renamed, columns("a string; d long; c long"))
+
+    assert list_former_names([first, renamed], renamed) == {"b": "d"}
+    assert list_former_names([first, renamed, replaced], replaced) == {"b": "d"}
+    assert list_former_names([first], first) == {}
