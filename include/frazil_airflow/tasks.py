@@ -207,7 +207,8 @@ def _note_failure(error: FrazilError, stream: str, context: Context) -> None:
 def _record_notes(stream: str, context: Context) -> None:
     """Copy this worker's notes of a stream into the timeline table: the worker may be a pod.
 
-    What cannot be recorded now stays for a later task of this worker.
+    What cannot be recorded now stays for a later task of this worker; the task itself has ended
+    well or badly already, so that no error of this changes its outcome.
     """
     from frazil.events import has_notes  # noqa: PLC0415 - heavy for a DAG file
 
@@ -218,8 +219,9 @@ def _record_notes(stream: str, context: Context) -> None:
 
     try:
         record_notes(open_workspace(stream, context["run_id"]))
-    except FrazilError as error:
-        log.info("timeline: the notes of this worker are not recorded yet: %s", error.code)
+    except Exception as error:  # noqa: BLE001 - see above
+        code = hide_message(error).code
+        log.info("timeline: the notes of this worker are not recorded yet: %s", code)
 
 
 class TaskFactory(Protocol):

@@ -1,5 +1,6 @@
 """How a task ends: JSON for the next one, a skip, another try, or red at once."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Never, cast
 
 import pytest
+import yaml
 from airflow.sdk import DAG, Asset, Context, TriggerRule, XComArg
 from airflow.sdk.exceptions import (
     AirflowFailException,
@@ -18,18 +20,21 @@ from airflow.sdk.exceptions import (
     DownstreamTasksSkipped,
 )
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 from requests.exceptions import JSONDecodeError
 from support.lake import Lake, make_stream
 
 from frazil import errors
 from frazil.errors import FrazilError, UnexpectedError
 from frazil.events import read_notes
+from frazil.iceberg.catalog import NewTable
 from frazil.ingest.messages import NothingToRead, Published, Verdict
+from frazil.ledger import keys
 from frazil.observability.freshness import FreshnessReport
 from frazil.observability.timeline_table import read_recorded
 from frazil.spark.engine import SparkEngine
 from frazil.streams.loading import load_streams_of
-from frazil.workspace import Workspace
 from frazil_airflow.assets import table_asset
 from frazil_airflow.outcomes import choose_outcome, require_fresh, require_passed
 from frazil_airflow.tasks import (
@@ -108,10 +113,7 @@ def test_a_failure_is_in_the_timeline_table_at_once_unless_that_is_out_of_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[FrazilError], *, is_recorded: bool
 ) -> None:
     lake = Lake(tmp_path, make_stream())
-    work = Workspace(lake.stream, tmp_path, "manual__1")
-    vars(work)["store"] = lake.store
-    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
-    monkeypatch.setattr("frazil.workspace.open_workspace", lambda _stream, _run_id: work)
+    use_catalog(monkeypatch, tmp_path, f"sqlite:///{tmp_path}/catalog.db")
 
     def look() -> Never:
         raise make(kind)
@@ -125,6 +127,37 @@ def test_a_failure_is_in_the_timeline_table_at_once_unless_that_is_out_of_reach(
     run(make_task(lambda: None), stream="orders")  # the next task of this worker
     assert [event.stream for event in read_recorded(lake.store, LONG_AGO)] == ["orders"]
     assert not read_notes()
+
+
+def use_catalog(monkeypatch: pytest.MonkeyPatch, folder: Path, uri: str) -> None:
+    """Let tasks find the stream file and the catalog of a folder."""
+    document = make_stream().model_dump(mode="json", by_alias=True, exclude_unset=True)
+    (folder / "orders.yaml").write_text(yaml.safe_dump(document))
+    extra = {"type": "sql", "uri": uri, "warehouse": f"file://{folder}/warehouse"}
+    connection = {"conn_type": "iceberg", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("FRAZIL_STREAMS", str(folder))
+    monkeypatch.setenv("FRAZIL_HOME", str(folder))
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:////nowhere/catalog.db", "nosuch://here", "sqlite:///{folder}/catalog.db"]
+)
+def test_a_note_that_cannot_be_recorded_changes_no_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    use_catalog(monkeypatch, tmp_path, uri.format(folder=tmp_path))
+    other = NewTable(schema=Schema(NestedField(1, "x", StringType())))  # somebody's own table
+    Lake(tmp_path, make_stream()).store.create(keys.TIMELINE_TABLE, other)
+
+    def look() -> Never:
+        raise make(errors.TargetError)
+
+    with pytest.raises(AirflowFailException, match="what happened"):
+        run(make_task(look), stream="orders")
+    run(make_task(lambda: None), stream="orders")
+
+    assert len(read_notes()) == 1
 
 
 def make(error: type[FrazilError]) -> FrazilError:

@@ -281,7 +281,7 @@ def test_a_key_of_another_type_stops_the_merge(lake: StackStateLake) -> None:
     lake.produce(0, Change(2, "c", 2, "two"))
     lake.ingest_all()
 
-    with pytest.raises(MergeHaltedError, match="id of the key has another type"):
+    with pytest.raises(MergeHaltedError, match="key column id has another type"):
         lake.merge()
     assert lake.rows() == before
 

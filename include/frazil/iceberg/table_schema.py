@@ -7,7 +7,9 @@ from urllib.parse import quote_plus
 from pyiceberg.partitioning import PartitionField as IcebergPartitionField
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 from pyiceberg.transforms import IdentityTransform, TruncateTransform, parse_transform
 from pyiceberg.types import (
     BinaryType,
@@ -135,6 +137,23 @@ def build_sort_order(schema: Schema, names: tuple[str, ...]) -> SortOrder:
             for name in names
         ]
     )
+
+
+def replace_schema(metadata: TableMetadata, schema: Schema) -> tuple[list[TableUpdate], int]:
+    """Return the updates that make a schema the table's, none if it is, and the schema's id.
+
+    A schema that the table had before is used again: catalogs refuse to add it twice.
+    """
+    # No lookup by hash: equal structs of PyIceberg have different hashes.
+    same = (each.schema_id for each in metadata.schemas if each.fields == schema.fields)
+    found = next(same, None)
+    if found == metadata.current_schema_id:
+        return [], found
+    if found is not None:
+        return [SetCurrentSchemaUpdate(schema_id=found)], found
+    schema_id = max(each.schema_id for each in metadata.schemas) + 1
+    added = schema.model_copy(update={"schema_id": schema_id})
+    return [AddSchemaUpdate(schema_=added), SetCurrentSchemaUpdate(schema_id=-1)], schema_id
 
 
 def list_required_properties(schema: Schema, spec: PartitionSpec) -> dict[str, str]:

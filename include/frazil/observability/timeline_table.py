@@ -85,14 +85,7 @@ def record_notes(work: Workspace) -> int:
         FrazilError: the catalog or the warehouse cannot be used; the notes stay for the next time.
     """
     noted = [event for event in read_notes() if _concerns(event, work)]
-    if not noted:
-        return 0
-    known = _read_known_ids(work)
-    events = [event for event in noted if event.event_id not in known]
-    if events:
-        _append(work.store, events)
-    close_notes(noted)
-    return len(events)
+    return _record(work, noted, noted) if noted else 0
 
 
 def record_timeline(work: Workspace) -> int:
@@ -101,8 +94,12 @@ def record_timeline(work: Workspace) -> int:
     view = TableView(work.store, work.stream.table.name)
     if view.found is None:
         return 0
+    return _record(work, join_events(_derive_all(work, view), noted), noted)
+
+
+def _record(work: Workspace, events: Sequence[Event], noted: Sequence[Event]) -> int:
+    """Append the events that the table lacks, then close the notes among them."""
     known = _read_known_ids(work)
-    events = join_events(_derive_all(work, view), noted)
     events = [event for event in events if event.event_id not in known]
     if events:
         _append(work.store, events)

@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from pyiceberg.table import Table
-from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
+from pyiceberg.table.update import TableUpdate
 
 from frazil.errors import NothingToDecideError, SchemaRefusedError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.table_schema import replace_schema
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
@@ -286,16 +287,7 @@ def _evolve(work: Workspace, table: Table, review: SchemaReview, author: Author)
     metadata = table.metadata
     columns = work.stream.parsed_columns
     merged = merge_schema(table.schema(), metadata.last_column_id, columns, review.changes)
-    # No lookup by hash: equal structs of PyIceberg have different hashes.
-    same = (s.schema_id for s in metadata.schemas if s.as_struct() == merged.as_struct())
-    found = next(same, None)
-    schema_id = max(s.schema_id for s in metadata.schemas) + 1 if found is None else found
-    updates: list[TableUpdate] = []
-    if found is None:
-        merged = merged.model_copy(update={"schema_id": schema_id})
-        updates += [AddSchemaUpdate(schema_=merged), SetCurrentSchemaUpdate(schema_id=-1)]
-    elif found != metadata.current_schema_id:
-        updates.append(SetCurrentSchemaUpdate(schema_id=found))
+    updates, schema_id = replace_schema(metadata, merged)
     properties = _describe_decision(table, review, author, "accept", schema_id)
     updates.append(commits.set_properties(properties | file_properties(work.stream)))
     if any(change.kind == "repartition" for change in review.changes):

@@ -9,20 +9,12 @@ from dataclasses import dataclass
 from itertools import count
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    StructType,
-)
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+from frazil.iceberg.table_schema import to_columns
 from frazil.schemas.merge import find_free_name, insert_fields
+from frazil.streams.column_types import Primitive
+from frazil.streams.schema_changes import is_wider
 
 
 @dataclass(frozen=True)
@@ -137,26 +129,24 @@ class _Following:
 
     def _add(self, field: NestedField) -> NestedField:
         """Return a new field; optional, since rows lack it."""
-        field_id = self.pairs[field.field_id] = next(self._ids)
-        kind = self._copy(field.field_type)
-        return NestedField(field_id, field.name, kind, required=False)
+        return self._copy_field(field).model_copy(update={"required": False})
 
-    def _copy(self, kind: IcebergType) -> IcebergType:
-        """Return the type with ids of the state table."""
+    def _copy_field(self, field: NestedField) -> NestedField:
+        """Return the field with ids of the state table."""
+        field_id = self.pairs[field.field_id] = next(self._ids)
+        changes = {"field_id": field_id, "field_type": self._copy_type(field.field_type)}
+        return field.model_copy(update=changes)
+
+    def _copy_type(self, kind: IcebergType) -> IcebergType:
         match kind:
             case StructType():
-                copies = []
-                for field in kind.fields:
-                    field_id = self.pairs[field.field_id] = next(self._ids)
-                    changes = {"field_id": field_id, "field_type": self._copy(field.field_type)}
-                    copies.append(field.model_copy(update=changes))
-                return StructType(*copies)
+                return StructType(*map(self._copy_field, kind.fields))
             case ListType():
-                element_id, element = next(self._ids), self._copy(kind.element_type)
+                element_id, element = next(self._ids), self._copy_type(kind.element_type)
                 return ListType(element_id, element, element_required=kind.element_required)
             case MapType():
                 key_id, value_id = next(self._ids), next(self._ids)
-                key, value = self._copy(kind.key_type), self._copy(kind.value_type)
+                key, value = self._copy_type(kind.key_type), self._copy_type(kind.value_type)
                 return MapType(key_id, key, value_id, value, value_required=kind.value_required)
         return kind
 
@@ -176,12 +166,9 @@ def _is_same_kind(one: IcebergType, other: IcebergType) -> bool:
 
 def _can_promote(narrow: IcebergType, wide: IcebergType) -> bool:
     """Return whether Iceberg may promote the first type to the second, or they are equal."""
-    match narrow, wide:
-        case (IntegerType(), LongType()) | (FloatType(), DoubleType()):
-            return True
-        case DecimalType(), DecimalType():
-            return narrow.scale == wide.scale and narrow.precision <= wide.precision
-    return narrow == wide
+    old, new = (to_columns([NestedField(1, "", kind)])[0].type for kind in (narrow, wide))
+    is_promotion = isinstance(old, Primitive) and isinstance(new, Primitive) and is_wider(old, new)
+    return narrow == wide or is_promotion
 
 
 def list_former_names(schemas: Iterable[Schema], current: Schema) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The state table and its delete memory in the catalog: created and extended as changes need."""
+"""The state table and its delete memory in the catalog, which follow their change table."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -6,7 +6,6 @@ from itertools import chain, count
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 from pyiceberg.types import (
     IntegerType,
     LongType,
@@ -25,6 +24,7 @@ from frazil.iceberg.table_schema import (
     build_sort_order,
     build_table_schema,
     list_required_properties,
+    replace_schema,
     to_columns,
     to_iceberg_type,
 )
@@ -108,7 +108,7 @@ def ensure_state_table(work: Workspace, state: TableView, changes: Schema) -> Ta
 
 
 def _ensure_memory(work: Workspace, schema: Schema) -> None:
-    """Create the delete memory, or widen its columns as those of the state table."""
+    """Create the delete memory, or let its columns follow the key's and the sequence's."""
     name = require_state(work.stream).deletes_name
     found = work.store.find(name)
     if found is None:
@@ -120,7 +120,8 @@ def _ensure_memory(work: Workspace, schema: Schema) -> None:
         table = next(tables)
         last_id = table.metadata.last_column_id
         followed = follow_schema(table.schema(), schema.fields, {}, last_id)
-        if updates := _write_schema(table, followed.schema):
+        updates, _ = replace_schema(table.metadata, followed.schema)
+        if updates:
             commit_once(work.store, table, {}, updates)
 
     retry_commit(f"columns of {name}", follow)
@@ -206,14 +207,14 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
     replaced = [name for name in stream.table.id_columns if name in followed.added]
     if replaced and find_position(state.history, stream.stream) is not None:
         raise MergeHaltedError(
-            f"stream {stream.stream}: {', '.join(replaced)} of the key has another type than in "
+            f"stream {stream.stream}: key column {', '.join(replaced)} has another type than in "
             f"the rows of {state.name}; nothing was written",
             "give the stream a new name and table, which reads the topic from its beginning",
         )
     schema = followed.schema
     if stream.table.deletes == "mark" and DELETED_AT not in schema.column_names:
         schema = _add_mark(schema, max(last_id, schema.highest_field_id) + 1)
-    updates = _write_schema(table, schema)
+    updates, _ = replace_schema(table.metadata, schema)
     properties = {
         keys.STATE_FIELDS: encode_pairs(followed.pairs),
         **list_required_properties(schema, table.spec()),
@@ -240,19 +241,3 @@ def _add_mark(schema: Schema, field_id: int) -> Schema:
     fields = list(schema.fields)
     index = next(i for i, field in enumerate(fields) if field.name == keys.KAFKA_COLUMN)
     return schema.model_copy(update={"fields": (*fields[:index], mark, *fields[index:])})
-
-
-def _write_schema(table: Table, schema: Schema) -> list[TableUpdate]:
-    """Return the updates that make a schema the table's; none if it is.
-
-    A schema that the table had before is used again: catalogs refuse to add it twice.
-    """
-    if schema.fields == table.schema().fields:
-        return []
-    schemas = table.metadata.schemas
-    found = next((each.schema_id for each in schemas if each.fields == schema.fields), None)
-    if found is not None:
-        return [SetCurrentSchemaUpdate(schema_id=found)]
-    newest = max(each.schema_id for each in schemas)
-    added = schema.model_copy(update={"schema_id": newest + 1})
-    return [AddSchemaUpdate(schema_=added), SetCurrentSchemaUpdate(schema_id=-1)]

@@ -181,12 +181,12 @@ def _compare_types(old: ColumnType, new: ColumnType, path: str) -> Iterator[Sche
 
 
 def _name_change(old: Primitive, new: Primitive) -> Kind:
-    if _is_wider(old, new):
+    if is_wider(old, new):
         return "widen"
-    return "narrow" if _is_wider(new, old) else "change_type"
+    return "narrow" if is_wider(new, old) else "change_type"
 
 
-def _is_wider(old: Primitive, new: Primitive) -> bool:
+def is_wider(old: Primitive, new: Primitive) -> bool:
     """Return whether `new` is a type promotion of Iceberg from `old`, which keeps all values."""
     match old, new:
         case Primitive("decimal", (precision, scale)), Primitive("decimal", (wider, same)):
@@ -219,7 +219,7 @@ def _follow_type(old: ColumnType, new: ColumnType) -> ColumnType:
             return ListType(_follow_type(element, wanted), required and new_required)
         case MapType(key, value, required), MapType(same, wanted, new_required) if key == same:
             return MapType(key, _follow_type(value, wanted), required and new_required)
-        case Primitive(), Primitive() if _is_wider(old, new):
+        case Primitive(), Primitive() if is_wider(old, new):
             return new
     return old
 

@@ -91,6 +91,11 @@ def read_decode_options(request: StageRequest) -> DecodeOptions:
     )
 
 
+def find_bytes(payload: str, text: str) -> str:
+    """Write the SQL that finds a text among the bytes, without making a string of them."""
+    return f"contains({payload}, X'{text.encode().hex()}')"
+
+
 def join_any(conditions: Sequence[str | None]) -> str:
     """Join conditions by OR; a condition that is null counts as false."""
     return " OR ".join(f"coalesce({c}, false)" for c in conditions if c) or "false"
