@@ -5,7 +5,7 @@ spark-submit spark_jobs/redrive_letters.py request.json result.json
 
 from collections.abc import Mapping
 
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.failpoints import reach_failpoint
@@ -58,7 +58,7 @@ def count_outcomes(decoded: Decoded) -> dict[str | None, int]:
     `observe()` prevents a second decode. Its metrics are not read: where no row passes a filter
     behind it, Spark prunes the whole plan, and the metrics with it.
     """
-    observed = decoded.frame.observe(Observation(), F.count(F.lit(1)).alias("read"))
+    observed = decoded.frame.observe("not read", F.count(F.lit(1)).alias("read"))
     reason = F.when(~F.col(GOOD), F.expr(decoded.reason)).alias("reason")
     return {row["reason"]: row["count"] for row in observed.groupBy(reason).count().collect()}
 

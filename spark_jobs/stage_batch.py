@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.failpoints import reach_failpoint
@@ -32,6 +32,7 @@ from frazil_spark.fast_path.writer import (
 )
 from frazil_spark.job import run_job
 from frazil_spark.metrics import (
+    Counters,
     count_metrics,
     read_files,
     read_partitions,
@@ -148,7 +149,7 @@ def append_good_rows(decoded: Decoded, request: StageRequest) -> dict[str, Any]:
 
 
 def append_and_count(
-    select: Callable[[Observation], DataFrame], table: str, request: StageRequest, counts: int
+    select: Callable[[Counters], DataFrame], table: str, request: StageRequest, counts: int
 ) -> dict[str, Any]:
     """Append to the branch, and return the counters of the pass that wrote.
 
@@ -160,29 +161,27 @@ def append_and_count(
         RuntimeError: no attempt returned counters; the next run stages the batch again.
     """
     for attempt in range(counts):
-        observation = Observation()
-        rows = select(observation)
+        counters = Counters()
+        rows = select(counters)
         if attempt == 0:
             write(rows, table, request)
         else:
             sys.stdout.write(f"{NO_COUNTERS}: they are counted again\n")
             rows.write.format("noop").mode("overwrite").save()
-        observed: dict[str, Any] = observation.get
+        observed = counters.read(rows)
         if observed:
             return observed
     message = f"{NO_COUNTERS}; the next run stages the batch again"
     raise RuntimeError(message)
 
 
-def select_good_rows(
-    decoded: Decoded, request: StageRequest, observation: Observation
-) -> DataFrame:
+def select_good_rows(decoded: Decoded, request: StageRequest, counters: Counters) -> DataFrame:
     """Count every record, then select the good ones.
 
     `observe()` stands between decode and filter: it counts every record there, and prevents the
     optimizer from repeating the decode in each expression behind it.
     """
-    counted = decoded.frame.observe(observation, *count_metrics(decoded, request))
+    counted = counters.add(decoded.frame, *count_metrics(decoded, request))
     return decoded.select_values(counted.where(decoded.unwritten))
 
 
@@ -196,11 +195,9 @@ def append_dead_letters(spark: SparkSession, decoded: Decoded, request: StageReq
     return count
 
 
-def select_dead_letters(
-    decoded: Decoded, request: StageRequest, observation: Observation
-) -> DataFrame:
+def select_dead_letters(decoded: Decoded, request: StageRequest, counters: Counters) -> DataFrame:
     """Select the bad records, whole; `observe()` again prevents a second decode in the filter."""
-    counted = decoded.frame.observe(observation, F.expr(write_count(decoded.bad)).alias("dead"))
+    counted = counters.add(decoded.frame, F.expr(write_count(decoded.bad)).alias("dead"))
     return counted.where(decoded.bad).select(
         KAFKA,
         F.col(VALUE).alias("value"),

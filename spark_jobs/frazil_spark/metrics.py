@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.utils import is_remote
 
 from frazil.ingest.messages import PartitionCount, StageRequest
 from frazil.quality.sql import quote_name, write_count, write_weighted_count, write_weighted_sum
@@ -16,6 +18,32 @@ from frazil_spark.decode.wire_format import count_ids
 from frazil_spark.fast_path.preaggregation import name_sums
 from frazil_spark.fast_path.worker import FILE, SHIFTS, WEIGHT
 from frazil_spark.fast_path.writer import choose_sample_step
+
+COUNTERS = "counters"
+
+
+class Counters:
+    """Aggregates that Spark computes while it writes a frame.
+
+    An `Observation` of Spark Connect first asks whether the frame is a stream, for which the server
+    analyzes the whole plan once more. So there the aggregates have only a name.
+    """
+
+    def __init__(self) -> None:
+        """Choose the way of this session."""
+        self._observation = None if is_remote() else Observation()
+
+    def add(self, frame: DataFrame, *aggregates: Column) -> DataFrame:
+        """Return the frame with the aggregates; it must not be a stream."""
+        return frame.observe(self._observation or COUNTERS, *aggregates)
+
+    def read(self, written: DataFrame) -> dict[str, Any]:
+        """Return the values by name after a frame was written; none if Spark sent none."""
+        if self._observation is not None:
+            return self._observation.get
+        info = written.executionInfo
+        found = dict(info.flows) if info else {}
+        return found.get(COUNTERS, {})
 
 
 def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:

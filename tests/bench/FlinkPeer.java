@@ -10,7 +10,7 @@ import org.apache.flink.table.api.TableResult;
 import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
 
 /**
- * Run Flink SQL in one warm JVM: a line of standard input is a job, its statements parted by `;`.
+ * Run Flink SQL in one warm JVM: a line of standard input is a job, its statements parted by tabs.
  *
  * <p>Arguments are settings as `key=value`. Each job has a mini cluster of its own and is answered
  * by one line, `done` or what went wrong. The end of standard input ends the process.
@@ -42,7 +42,7 @@ public final class FlinkPeer {
                                     .withConfiguration(configuration)
                                     .build());
             TableResult last = null;
-            for (String statement : job.split(";")) {
+            for (String statement : job.split("\t")) {
                 last = tables.executeSql(statement);
             }
             last.await();

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,9 +90,13 @@ class FlinkPeer:
             f"CREATE TEMPORARY TABLE source ({FLINK_COLUMNS}) WITH ({quote(source)})",
             f"INSERT INTO {preset.name}.{table} SELECT * FROM source",  # noqa: S608 - our own names
         )
+        self.execute(statements)
+
+    def execute(self, statements: Sequence[str]) -> None:
+        """Run the statements of one job, and wait for its end."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{';'.join(statements)}\n")
+        self.process.stdin.write("\t".join(statements) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().strip()
         assert answer == "done", f"Flink: {answer or 'it ended'}\n{read_end(self.log)}"

@@ -5,7 +5,8 @@
 ROWS (2,000,000) keys are inserted, then ROUNDS (3) times CHANGES (200,000) of them change: *local*
 keys are the newest fiftieth, *scattered* ones are of all rows. Between the scans MERGES (10) small
 merges of local keys follow. Scans are compared with the same state right after its compaction; the
-change table is compared with an append stream of the same records. The stack is one of its own.
+change table is compared with an append stream of the same records. With FLINK=1 Flink's upsert sink
+takes the same changes (needs a JDK for `javac`). The stack is one of its own.
 """
 
 import json
@@ -15,13 +16,17 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from flink_upserts import FlinkUpserts
+from jvm_peers import start_flink
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 from run_bench import ask, started_stack
@@ -108,10 +113,10 @@ def take_all(work: Workspace) -> int:
 
 
 class Bench:
-    """A state table and the figures so far."""
+    """A state table, with FLINK=1 Flink's table of the same changes, and a session for scans."""
 
-    def __init__(self, environment: Mapping[str, str], rows: int) -> None:
-        """Open the streams, and a session for the scans."""
+    def __init__(self, environment: Mapping[str, str], rows: int, stack: ExitStack) -> None:
+        """Open the streams."""
         facts = ask(environment, "stack", "status")
         self.rows, self.clock = rows, 0
         self.pids = measured_pids(int(facts["parts"]["spark_connect"]["pid"]))
@@ -119,6 +124,13 @@ class Bench:
         names = write_streams(Path(os.environ["FRAZIL_STREAMS"]), "benchstate")
         self.state, self.plain = (open_workspace(name, "bench") for name in names)
         self.spark = SparkSession.builder.remote(facts["spark_connect"]["url"]).create()
+        stack.callback(self.spark.stop)
+        self.flink: FlinkUpserts | None = None
+        if os.environ.get("FLINK"):
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="frazil-bench-")))
+            flink = stack.enter_context(start_flink(facts["kafka"]["bootstrap"], folder))
+            name = "bench.flink"
+            self.flink = FlinkUpserts(flink, self.spark, "benchstate", PARTITIONS, name)
 
     def send(self, keys: Iterator[int], op: str = "u") -> None:
         self.clock += 1
@@ -149,17 +161,26 @@ class Bench:
             for name, key in named.items()
         }
 
+    def upsert(self) -> dict[str, float]:
+        """Let Flink take the records."""
+        if self.flink is None:
+            return {}
+        if not self.flink.offsets:
+            self.flink.create()
+        seconds, cpu = measure([self.flink.flink.process.pid], self.flink.run)
+        return {"flink_seconds": round(seconds, 2), "flink_cpu_seconds": round(cpu, 2)}
+
     def list_snapshots(self) -> list[Snapshot]:
         table = self.state.store.find("bench.state")
         return [] if table is None else table.metadata.snapshots
 
-    def scan(self) -> float:
-        """Give the median time of a scan of all columns of the state, and see that it is right."""
+    def scan(self, table: str = "state") -> float:
+        """Give the median time of a scan of all columns of a table, and see that it is right."""
         times = []
         for _ in range(SCANS):
             begun = time.monotonic()
-            self.spark.sql("REFRESH TABLE lake.bench.state")
-            query = "SELECT count(*), sum(hash(id, at, day, name)) FROM lake.bench.state"
+            self.spark.sql(f"REFRESH TABLE lake.bench.{table}")
+            query = f"SELECT count(*), sum(hash(id, at, day, name)) FROM lake.bench.{table}"  # noqa: S608
             [(count, _checksum)] = self.spark.sql(query).collect()
             times.append(time.monotonic() - begun)
             assert count == self.rows, count
@@ -175,19 +196,19 @@ def draw(kind: str, rows: int, changes: int, dice: random.Random) -> Iterator[in
 def main(rows: int, changes: int, rounds: int, merges: int) -> dict[str, Any]:
     """Run all parts; progress goes to standard error."""
     dice = random.Random(7)
-    with started_stack("--only", "kafka,spark") as environment:
+    with ExitStack() as stack:
+        environment = stack.enter_context(started_stack("--only", "kafka,spark"))
         os.environ |= environment
-        bench = Bench(environment, rows)
+        bench = Bench(environment, rows, stack)
         bench.send(iter(range(1000)), "c")
         bench.take()  # warm
         bench.send(iter(range(rows)), "c")
         found: dict[str, Any] = {"rows": rows, "changes": changes}
-        found["inserts"] = {**bench.take(), "first_merge": bench.merge()}
+        found["inserts"] = {**bench.take(), "first_merge": bench.merge(), **bench.upsert()}
         report(found["inserts"])
         for kind in ("local", "scattered"):
             found[kind] = measure_kind(bench, kind, changes, rounds, dice)
         found["merges"] = measure_merges(bench, changes // 100, merges, dice)
-        bench.spark.stop()
     return found
 
 
@@ -202,9 +223,19 @@ def measure_kind(
         hidden = bench.scan()
         compacted = bench.time(lambda: compact_table(bench.state, rewrite_all=True))
         ratio = round(hidden / bench.scan(), 3)
-        runs.append({**taken, "merge": merged, "compaction": compacted, "scan_ratio": ratio})
+        runs.append(
+            {
+                **taken,
+                "merge": merged,
+                **bench.upsert(),
+                "compaction": compacted,
+                "scan_ratio": ratio,
+            }
+        )
         report({kind: runs[-1]})
+    flink = ("flink_seconds", "flink_cpu_seconds") if bench.flink else ()
     return {
+        **{name: statistics.median(run[name] for run in runs) for name in flink},
         "throughput_ratio": statistics.median(run["throughput_ratio"] for run in runs),
         "merge_seconds": statistics.median(run["merge"]["seconds"] for run in runs),
         "merge_cpu_seconds": statistics.median(run["merge"]["cpu_seconds"] for run in runs),
@@ -216,16 +247,22 @@ def measure_kind(
 def measure_merges(
     bench: Bench, changes: int, merges: int, dice: random.Random
 ) -> dict[str, float]:
-    """Compare scans after one and after many merges with those of the compacted state."""
+    """Compare scans after one and after many merges with those of the compacted state.
+
+    Flink's table is compared right after the last merge; nobody compacted it since its first row.
+    """
     compact_table(bench.state, rewrite_all=True)
     compacted, scans = bench.scan(), {}
     for number in range(1, merges + 1):
         bench.send(draw("local", bench.rows, changes, dice))
         take_all(bench.state)
         bench.merge()
+        bench.upsert()
         if number in {1, 10, 100, merges}:
             scans[f"scan_ratio_after_{number}"] = round(bench.scan() / compacted, 3)
             report(scans)
+    if bench.flink is not None:
+        scans["scan_ratio_flink"] = round(bench.scan("flink") / bench.scan(), 3)
     compact_table(bench.state)
     return {**scans, "scan_ratio_after_maintenance": round(bench.scan() / compacted, 3)}
 

@@ -1,10 +1,12 @@
-"""Compare the time of a clean batch by several checkouts, by turns on one stack; prints JSON.
+"""Compare the time of a clean batch by several checkouts, by turns; prints JSON.
 
     python tests/bench/two_versions.py CHECKOUT CHECKOUT…
 
 Each checkout has a `.venv`; ratios are to the first one. RECORDS (1000,10000,300000) and ROUNDS (5)
 set the sizes. Each batch is staged, checked and published into a new table, with text columns and
-without. The stack is one of its own, of the checkout that this file belongs to.
+without. Each checkout has a stack of its own, since in one Spark server the code that Java compiled
+for one version serves the other too. What Java compiles differs from start to start: STARTS (1)
+repeats all. The first WARM (2) rounds of each start are left out.
 """
 
 import json
@@ -15,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch
 from frazil.workspace import open_workspace
 
-WARM_ROUNDS = 2
+DEFAULTS = {"rounds": 5, "starts": 1, "warm": 2}
 COLUMN_SETS: Mapping[str, Mapping[str, str]] = {
     "with texts": orders.COLUMNS,
     "without texts": {
@@ -39,6 +42,15 @@ COLUMN_SETS: Mapping[str, Mapping[str, str]] = {
         "items": "list<struct<qty: int, price: double>>",
     },
 }
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process with the code of one checkout, and the topic and stream files of its stack."""
+
+    process: "subprocess.Popen[str]"
+    topic: str
+    streams: Path
 
 
 def serve() -> None:
@@ -57,81 +69,78 @@ def serve() -> None:
     spark.stop()
 
 
-def start_worker(checkout: Path) -> "subprocess.Popen[str]":
-    """Start the worker of a checkout, with that checkout's code and packages."""
-    # -P: the modules beside this file are not for it.
-    command = [str(checkout / ".venv" / "bin" / "python"), "-P", str(Path(__file__)), "--serve"]
-    paths = {**os.environ, "PYTHONPATH": str(checkout / "tests" / "bench")}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=paths, stdin=pipe, stdout=pipe, text=True)
-
-
 @contextmanager
-def ended(worker: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
-    """End a worker also after an error."""
-    try:
-        yield worker
-        worker.communicate()
-    finally:
-        worker.kill()
+def started_worker(checkout: Path, records: int) -> Iterator[Worker]:
+    """Start a stack with a filled topic, and a process with the checkout's code and packages."""
+    with started_stack("--only", "kafka,spark") as environment:
+        facts = ask(environment, "stack", "status")
+        topic = f"bench{secrets.token_hex(3)}"
+        bootstrap = facts["kafka"]["bootstrap"]
+        orders.fill_topic(bootstrap, topic, orders.iterate_values(records))
+        paths = {
+            **environment,
+            "FRAZIL_SPARK_PID": str(facts["parts"]["spark_connect"]["pid"]),
+            "BENCH_REMOTE": facts["spark_connect"]["url"],
+            "PYTHONPATH": str(checkout / "tests" / "bench"),
+        }
+        # -P: the modules beside this file are not for it.
+        python = str(checkout / ".venv" / "bin" / "python")
+        command = [python, "-P", str(Path(__file__)), "--serve"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=paths, stdin=pipe, stdout=pipe, text=True)
+        try:
+            yield Worker(process, topic, Path(environment["FRAZIL_STREAMS"]))
+            process.communicate()
+        finally:
+            process.kill()
 
 
-def run_batch(worker: "subprocess.Popen[str]", stream: str, records: int) -> tuple[float, float]:
-    """Give wall and CPU seconds of one batch."""
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    worker.stdin.write(f"{json.dumps([stream, records])}\n")
-    worker.stdin.flush()
-    wall, cpu = json.loads(worker.stdout.readline())
-    return float(wall), float(cpu)
-
-
-def write_suite(stream: str, columns: Mapping[str, str]) -> None:
-    """Write the expectations about columns that a stream has."""
+def run_batch(worker: Worker, kind: str, records: int) -> tuple[float, float]:
+    """Give wall and CPU seconds of one batch into a new table."""
+    stream = f"b{secrets.token_hex(4)}"
+    columns = COLUMN_SETS[kind]
+    document = orders.write_document(stream, f"bench.{stream}", records, columns)
+    document["source"] = {"topic": worker.topic}
+    file = worker.streams / f"{stream}.yaml"
+    file.write_text(yaml.safe_dump(document))
     rules = [e for e in orders.EXPECTATIONS if e["kwargs"].get("column", "ts") in columns]
-    folder = Path(os.environ["FRAZIL_STREAMS"], "expectations")
-    (folder / f"{stream}.json").write_text(json.dumps({"name": stream, "expectations": rules}))
+    suite = worker.streams / "expectations" / f"{stream}.json"
+    suite.write_text(json.dumps({"name": stream, "expectations": rules}))
+    assert worker.process.stdin is not None
+    assert worker.process.stdout is not None
+    worker.process.stdin.write(f"{json.dumps([stream, records])}\n")
+    worker.process.stdin.flush()
+    wall, cpu = json.loads(worker.process.stdout.readline())
+    file.unlink()
+    return float(wall), float(cpu)
 
 
 def list_batches(sizes: Sequence[int], rounds: int) -> Iterator[tuple[str, int, int]]:
     """List the column set, records and round of each batch."""
-    for turn in range(rounds + WARM_ROUNDS):
+    for turn in range(rounds):
         for kind in COLUMN_SETS:
             for records in sizes:
                 yield kind, records, turn
 
 
-def main(checkouts: Sequence[Path], sizes: Sequence[int], rounds: int) -> dict[str, Any]:
-    """Measure by turns, the first rounds left out."""
+def main(
+    checkouts: Sequence[Path], sizes: Sequence[int], rounds: int, starts: int, warm: int
+) -> dict[str, Any]:
+    """Measure by turns, the first rounds of each start left out."""
     found: dict[tuple[str, int], list[list[tuple[float, float]]]] = {}
-    with ExitStack() as stack:
-        environment = stack.enter_context(started_stack("--only", "kafka,spark"))
-        facts = ask(environment, "stack", "status")
-        os.environ |= environment
-        os.environ["FRAZIL_SPARK_PID"] = str(facts["parts"]["spark_connect"]["pid"])
-        os.environ["BENCH_REMOTE"] = facts["spark_connect"]["url"]
-        topic = f"bench{secrets.token_hex(3)}"
-        bootstrap = facts["kafka"]["bootstrap"]
-        orders.fill_topic(bootstrap, topic, orders.iterate_values(max(sizes)))
-        workers = [stack.enter_context(ended(start_worker(checkout))) for checkout in checkouts]
-        for kind, records, turn in list_batches(sizes, rounds):
-            figures: list[tuple[float, float]] = [(0, 0)] * len(workers)
-            for place in [(turn + n) % len(workers) for n in range(len(workers))]:
-                stream = f"b{secrets.token_hex(4)}"
-                columns = COLUMN_SETS[kind]
-                document = orders.write_document(stream, f"bench.{stream}", records, columns)
-                document["source"] = {"topic": topic}
-                file = Path(os.environ["FRAZIL_STREAMS"], f"{stream}.yaml")
-                file.write_text(yaml.safe_dump(document))
-                write_suite(stream, columns)
-                figures[place] = run_batch(workers[place], stream, records)
-                file.unlink()
-            print(turn, kind, records, figures, file=sys.stderr)
-            found.setdefault((kind, records), []).append(figures)
+    for start in range(starts):
+        with ExitStack() as stack:
+            enter = stack.enter_context
+            workers = [enter(started_worker(each, max(sizes))) for each in checkouts]
+            for kind, records, turn in list_batches(sizes, warm + rounds):
+                figures: list[tuple[float, float]] = [(0, 0)] * len(workers)
+                for place in [(turn + n) % len(workers) for n in range(len(workers))]:
+                    figures[place] = run_batch(workers[place], kind, records)
+                print(start, turn, kind, records, figures, file=sys.stderr)
+                if turn >= warm:
+                    found.setdefault((kind, records), []).append(figures)
     return {
-        f"{kind}, {records}": [
-            summarize(runs[WARM_ROUNDS:], place) for place in range(len(checkouts))
-        ]
+        f"{kind}, {records}": [summarize(runs, place) for place in range(len(checkouts))]
         for (kind, records), runs in found.items()
     }
 
@@ -155,4 +164,5 @@ if __name__ == "__main__":
     else:
         asked = [int(n) for n in os.environ.get("RECORDS", "1000,10000,300000").split(",")]
         given = [Path(each).resolve() for each in sys.argv[1:]]
-        print(json.dumps(main(given, asked, int(os.environ.get("ROUNDS", "5"))), indent=2))
+        counts = {n: int(os.environ.get(n.upper(), each)) for n, each in DEFAULTS.items()}
+        print(json.dumps(main(given, asked, **counts), indent=2))

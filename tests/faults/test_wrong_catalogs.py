@@ -5,14 +5,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from conformance.cells import serve
 from conformance.gateway import CLIENT_ID, CLIENT_SECRET, SCOPE
-from conformance.servers import DATABASE_PASSWORD, DATABASE_USER, MissingPartError, Servers
+from conformance.servers import (
+    DATABASE_PASSWORD,
+    DATABASE_USER,
+    MissingPartError,
+    Servers,
+    Store,
+    run_s3,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 from support.http_server import serve_http
 
-from frazil.connections.clients import find_catalog
-from frazil.errors import CatalogRejectedError, CatalogUnavailableError
-from frazil.iceberg.catalog import TableStore
+from frazil.connections.clients import CatalogPreset, find_catalog
+from frazil.errors import (
+    CatalogRejectedError,
+    CatalogUnavailableError,
+    FrazilError,
+    StorageError,
+)
+from frazil.iceberg.catalog import NewTable, TableStore
 from frazil.spark.engine import SparkEngine
 from frazil.spark.job_errors import parse_job_error
 from frazil.spark.messages import ProbeRequest, ProbeResult
@@ -24,6 +40,10 @@ Connections = Mapping[str, tuple[Mapping[str, object], str]]
 REFUSED = "refuses the login, the password, the key or the token"
 DEAD, UNKNOWN = "nothing listens at the catalog's address", "the catalog's host name is unknown"
 NO_HOST = "no-such-host.invalid:1"
+NEW = NewTable(Schema(NestedField(1, "id", LongType(), required=False)))
+STORE_REFUSED = "the storage refuses the login, the password, the key or the token"
+STRANGER = {"access": "stranger", "secret": "planted-stranger", "role": "user"}
+"""A user of the S3 server to whom no bucket belongs."""
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +63,39 @@ def list_misnamed(
     servers: Servers, connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """Let both clients open each catalog; list those whose sentence one of them does not say."""
-    engine, misnamed = SparkEngine(servers.spark.remote), []
+    misnamed = []
     for name, (connection, sentence) in connections.items():
-        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(connection))
-        preset = find_catalog("iceberg_default")
+        preset = find_preset(connection, monkeypatch)
         with pytest.raises((CatalogUnavailableError, CatalogRejectedError)) as by_python:
             TableStore(preset).probe()
-        request = ProbeRequest(
-            catalog=preset.name,
-            table="nowhere.t",
-            kafka_options={},
-            ranges={},
-            session_conf=preset.spark_conf(),
-        )
-        result = engine.run_job("probe_connections", request, ProbeResult)
-        by_java = parse_job_error("probe_connections", result.catalog)
+        by_java = ask_java(servers, preset, "nowhere.t")
         assert isinstance(by_java, CatalogUnavailableError), (name, by_java)
-        both = [by_python.value.facts, by_java.facts]
-        if not all(sentence in text and "planted-" not in text for text in both):
+        if not all(says(sentence, error) for error in (by_python.value, by_java)):
             misnamed.append(name)
     return misnamed
+
+
+def find_preset(connection: Mapping[str, object], monkeypatch: pytest.MonkeyPatch) -> CatalogPreset:
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(connection))
+    return find_catalog("iceberg_default")
+
+
+def ask_java(servers: Servers, preset: CatalogPreset, table: str) -> FrazilError | None:
+    """Let Spark's Java read a table; return its error."""
+    request = ProbeRequest(
+        catalog=preset.name,
+        table=table,
+        kafka_options={},
+        ranges={},
+        session_conf=preset.spark_conf(),
+    )
+    engine = SparkEngine(servers.spark.remote)
+    result = engine.run_job("probe_connections", request, ProbeResult)
+    return parse_job_error("probe_connections", result.catalog)
+
+
+def says(sentence: str, error: FrazilError) -> bool:
+    return sentence in error.facts and "planted-" not in error.facts
 
 
 def test_each_cause_of_a_database_is_named_by_each_client(
@@ -130,3 +163,82 @@ def test_each_cause_of_a_rest_catalog_is_named_by_each_client(
             },
         }
         assert list_misnamed(servers, connections, monkeypatch) == []
+
+
+def test_each_cause_of_s3_is_named_by_each_client(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyIceberg reads the metadata of a table in SQLite, Java the manifests of one in REST.
+
+    Java tries for minutes to read metadata itself, whatever the cause is.
+    """
+    table = "lake.t"
+    misnamed: list[str] = []
+    with run_store(tmp_path) as store:
+        place = {"warehouse": "s3://kept/x", **store.settings}
+        sql = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db"}
+        rest = {"type": "rest", "uri": servers.rest(tmp_path / "rest", serve(place))}
+        for catalog in (sql, rest):
+            made = TableStore(find_preset({"extra": {**place, **catalog}}, monkeypatch))
+            made.create(table, NEW).append(pa.table({"id": [1]}))
+        for name, (fault, sentence) in list_faults(store).items():
+            extra = {**place, **fault}
+            with pytest.raises(StorageError) as by_python:
+                TableStore(find_preset({"extra": {**extra, **sql}}, monkeypatch)).find(table)
+            by_java = ask_java(
+                servers, find_preset({"extra": {**extra, **rest}}, monkeypatch), table
+            )
+            assert by_java is not None, name
+            both = (by_python.value, by_java)
+            if not all(isinstance(e, StorageError) and says(sentence, e) for e in both):
+                misnamed += [name, *(f"{type(e).__name__}: {e}" for e in both)]
+    assert not misnamed, "\n".join(misnamed)
+
+
+def list_faults(store: Store) -> dict[str, tuple[dict[str, str], str]]:
+    """Return settings of a connection that are wrong, and the sentence for them, by name."""
+    key, secret, endpoint = "s3.access-key-id", "s3.secret-access-key", "s3.endpoint"
+    return {
+        "wrong secret": ({secret: "planted-other"}, STORE_REFUSED),
+        "unknown key": ({key: "other"}, STORE_REFUSED),
+        "no right": (
+            {key: STRANGER["access"], secret: STRANGER["secret"]},
+            "the connection's user has no right to this in the storage",
+        ),
+        "wrong region": (
+            {"s3.region": "eu-west-9"},
+            "the region of the storage is missing or wrong",
+        ),
+        "dead port": (
+            {endpoint: "http://127.0.0.1:1"},
+            "nothing listens at the storage's address",
+        ),
+        "unknown host": ({endpoint: f"http://{NO_HOST}"}, "the storage's host name is unknown"),
+        "no TLS": (
+            {endpoint: store.endpoint.replace("http:", "https:")},
+            "the storage does not use TLS",
+        ),
+    }
+
+
+@contextmanager
+def run_store(folder: Path) -> Iterator[Store]:
+    """Run an S3 server with a bucket, and a user who has no right to it."""
+    users = folder / "users"
+    users.mkdir()
+    (users / "users.json").write_text(
+        json.dumps({"accessAccounts": {STRANGER["access"]: STRANGER}})
+    )
+    with run_s3(folder / "s3", "--iam-dir", str(users)) as store:
+        store.create_bucket("kept")
+        yield store
+
+
+def test_a_bucket_that_does_not_exist_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_store(tmp_path) as store:
+        place = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": "s3://gone/x"}
+        preset = find_preset({"extra": {**store.settings, **place}}, monkeypatch)
+        with pytest.raises(StorageError, match="the bucket does not exist"):
+            TableStore(preset).create("lake.t", NEW)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 from bench.orders import COLUMNS, EXPECTATIONS
 from conftest import Lab, Stack
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.connect.observation import Observation as ConnectObservation
 from support.lake import make_stream
 
 import stage_batch as job
@@ -24,7 +23,7 @@ from frazil.streams.column_types import parse_column
 from frazil_spark.decode.frame import GOOD, Decoded, read_decode_options
 from frazil_spark.decode.sources import read_ranges
 from frazil_spark.decode.values import decode
-from frazil_spark.metrics import count_metrics
+from frazil_spark.metrics import Counters, count_metrics
 
 TYPES = {name: text.rstrip("!") for name, text in COLUMNS.items()}
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -91,7 +90,7 @@ def test_the_staged_rows_are_decoded_once_with_ten_expectations_and_a_filter(
     spark: SparkSession, request_with_rules: StageRequest
 ) -> None:
     rows = job.select_good_rows(
-        decode_orders(spark, request_with_rules), request_with_rules, Observation()
+        decode_orders(spark, request_with_rules), request_with_rules, Counters()
     )
 
     plans = explain(rows)
@@ -105,7 +104,7 @@ def test_the_dead_letters_are_decoded_once_too(
     spark: SparkSession, request_with_rules: StageRequest
 ) -> None:
     letters = job.select_dead_letters(
-        decode_orders(spark, request_with_rules), request_with_rules, Observation()
+        decode_orders(spark, request_with_rules), request_with_rules, Counters()
     )
 
     plans = explain(letters.drop("reason"))  # the reason parses what is bad once more, on purpose
@@ -117,7 +116,7 @@ def test_the_write_of_parquet_files_decodes_once(
     spark: SparkSession, request_with_rules: StageRequest
 ) -> None:
     rows = job.select_good_rows(
-        decode_orders(spark, request_with_rules), request_with_rules, Observation()
+        decode_orders(spark, request_with_rules), request_with_rules, Counters()
     )
     rows.createOrReplaceTempView("staged")
 
@@ -134,7 +133,7 @@ def test_a_filter_before_the_observation_would_repeat_the_decode(
     decoded = decode_orders(spark, request_with_rules)
     metrics = count_metrics(decoded, request_with_rules)
 
-    plans = explain(decoded.frame.where(GOOD).observe(Observation(), *metrics))
+    plans = explain(decoded.frame.where(GOOD).observe("any", *metrics))
 
     assert min(count_decodes(plans).values()) > 10
 
@@ -168,15 +167,17 @@ def test_each_schema_of_a_registry_is_decoded_once(
         options=read_decode_options(request),
     )
 
-    plans = explain(job.select_good_rows(decoded, request, Observation()))
+    plans = explain(job.select_good_rows(decoded, request, Counters()))
 
     assert count_decodes(plans, "from_avro") == {"Optimized Logical Plan": 2, "Physical Plan": 2}
 
 
-class Silent(ConnectObservation):
+class Silent(Counters):
     """Counters that a busy Spark Connect did not wait for."""
 
-    get: dict[str, object] = {}  # type: ignore[assignment]  # noqa: RUF012
+    def read(self, written: DataFrame) -> dict[str, object]:
+        assert super().read(written)
+        return {}
 
 
 def test_counters_that_did_not_come_are_counted_again_and_nothing_is_written_twice(
@@ -187,13 +188,13 @@ def test_counters_that_did_not_come_are_counted_again_and_nothing_is_written_twi
     spark.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
     spark.sql(f"ALTER TABLE {table} CREATE BRANCH b")
 
-    def select(observation: Observation) -> DataFrame:
-        return spark.range(100).observe(observation, F.count(F.lit(1)).alias("read"))
+    def select(counters: Counters) -> DataFrame:
+        return counters.add(spark.range(100), F.count(F.lit(1)).alias("read"))
 
-    answers = iter([Silent(), Silent(), Observation()])
-    monkeypatch.setattr(job, "Observation", lambda: next(answers))
+    answers = iter([Silent(), Silent(), Counters()])
+    monkeypatch.setattr(job, "Counters", lambda: next(answers))
     counted = job.append_and_count(select, table, request_with_rules, 3)
-    monkeypatch.setattr(job, "Observation", Silent)
+    monkeypatch.setattr(job, "Counters", Silent)
     with pytest.raises(RuntimeError, match="sent no counters"):
         job.append_and_count(select, table, request_with_rules, 1)
 

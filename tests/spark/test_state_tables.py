@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import Stack
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import DoubleType, LongType, PrimitiveType, StringType
 from support.catalog_loads import count_loads
 from support.forked import run_frazil
 from support.lake import append
@@ -26,6 +26,7 @@ from support.state_lake import (
 
 from frazil.errors import MergeHaltedError
 from frazil.failpoints import FAILPOINTS
+from frazil.maintenance.compaction import compact_table
 from frazil.observability.cost_report import read_cost
 from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
@@ -198,6 +199,90 @@ class LabelledLake(StackStateLake):
         found = {row.pop("id"): {n: v for n, v in row.items() if n != "_kafka"} for row in rows}
         assert len(found) == len(rows)
         return found
+
+
+class NumberLake(StackStateLake):
+    """Changes whose `name` is a number where it has only digits."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        name = int(change.name) if change.name and change.name.isdigit() else change.name
+        return {**StackStateLake.make_row(change, place), "name": name}
+
+
+def describe_sorted(name: str, partition: str) -> dict[str, object]:
+    return {
+        "name": f"states.{name}",
+        "mode": "upsert",
+        "id_columns": ["id"],
+        "cdc_field": "op",
+        "partition_by": [partition],
+        "sort_by": ["name"],
+    }
+
+
+def replace_name(lake: StackStateLake, new: PrimitiveType) -> None:
+    """Set the column of names aside, and add one of another type."""
+    with lake.table.update_schema() as update:
+        update.rename_column("name", "old")
+    with lake.table.update_schema() as update:
+        update.add_column("name", new)
+
+
+def test_a_replaced_column_whose_values_are_partitions_stops_the_merge(
+    name: str, tmp_path: Path
+) -> None:
+    lake = make_state_lake(NumberLake, tmp_path, name, table=describe_sorted(name, "name"))
+    lake.produce(0, Change(1, "c", 1, "one"))
+    lake.ingest_all()
+    lake.merge()
+    before = lake.store.load(lake.state_name).metadata_location
+    replace_name(lake, LongType())
+    lake.produce(0, Change(2, "c", 2, "22"))
+    lake.ingest_all()
+
+    with pytest.raises(MergeHaltedError, match="is partitioned by name, which has another type"):
+        lake.merge()
+    assert lake.store.load(lake.state_name).metadata_location == before
+
+
+@pytest.mark.parametrize(
+    ("partition", "new", "after"),
+    [
+        ("bucket(name, 4)", LongType(), "bucket[4]"),
+        ("truncate(name, 2)", LongType(), "truncate[2]"),
+        ("truncate(name, 2)", DoubleType(), ""),
+    ],
+    ids=["bucket", "truncate", "no transform of the new type"],
+)
+def test_partitions_and_order_of_the_state_follow_a_replaced_column(
+    name: str, tmp_path: Path, partition: str, new: PrimitiveType, after: str
+) -> None:
+    lake = make_state_lake(NumberLake, tmp_path, name, table=describe_sorted(name, partition))
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "c", 1, "two"), Change(3, "c", 1, "three"))
+    lake.ingest_all()
+    lake.merge()
+    replace_name(lake, new)
+    lake.produce(0, Change(2, "u", 2, "22"), Change(4, "c", 2, "44"), Change(3, "d", 2))
+    lake.ingest_all()
+
+    assert lake.merge().rebuilt == ""
+
+    state = lake.store.load(lake.state_name)
+    column = state.schema().find_field("name").field_id
+    fields = [(each.source_id, str(each.transform)) for each in state.spec().fields]
+    assert fields == ([(column, after)] if after else [])
+    assert [each.source_id for each in state.sort_order().fields] == [column]
+    found = {key: row[0] for key, row in lake.rows().items()}
+    assert found == {1: None, 2: 22, 4: 44}
+    assert [*audit_state(lake.store, lake.stream)] == []
+    lake.produce(0, Change(2, "u", 3, "23"))
+    lake.ingest_all()
+    lake.merge()
+    compact_table(lake.work, rewrite_all=True)
+    lake.merge(rebuild=True)
+    assert {key: row[0] for key, row in lake.rows().items()} == {1: None, 2: 23, 4: 44}
+    assert [*audit_state(lake.store, lake.stream)] == []
 
 
 def test_the_state_follows_renamed_and_replaced_columns_without_folding_again(

@@ -157,6 +157,15 @@ _SERVERS: Table = (
             "create its folder with write access for this user, or correct `uri` of the connection",
         ),
     ),
+    # The answer to a HEAD request has no text, only a number.
+    (
+        r"(Forbidden|null) \(Service: S3, Status Code: 403",
+        Cause(
+            "the {server} refuses the login, the password, the key or the token, or the "
+            "connection's user has no right to this in the {server}",
+            "correct them in the connection, or {rights}{vended}",
+        ),
+    ),
     (
         (
             r"permission denied for|InsufficientPrivilege|command denied to user|Forbidden|"
@@ -165,6 +174,13 @@ _SERVERS: Table = (
         Cause(
             "the connection's user has no right to this in the {server}",
             "{rights}{vended}",
+        ),
+    ),
+    (
+        r"Service: S3, Status Code: (30[17]|400)",
+        Cause(
+            "the region of the {server} is missing or wrong, or the temporary key has expired",
+            "set `{region}`, or renew the key in the connection{vended}",
         ),
     ),
     (

@@ -6,12 +6,19 @@ Existing files keep the spec that they were written with until a compaction rewr
 from collections.abc import Sequence
 from itertools import count
 
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec, validate_partition_name
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.sorting import SortField
-from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate, TableUpdate
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSortOrderUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    TableUpdate,
+)
 from pyiceberg.transforms import parse_transform
+from pyiceberg.types import NestedField
 
 from frazil.streams.partitioning import PartitionField as WantedField
 from frazil.streams.schema_changes import SchemaChange
@@ -62,16 +69,72 @@ def list_partitions(
 
 def repartition(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> list[TableUpdate]:
     """Return the updates that make the stream file's partitions the table's."""
-    spec = _build_spec(table, schema, wanted)
+    return use_spec(table, _build_spec(table, schema, wanted))
+
+
+def use_spec(table: Table, spec: PartitionSpec) -> list[TableUpdate]:
+    """Return the updates that make a partition spec the table's; an earlier one is used again."""
     same = (each.spec_id for each in table.specs().values() if each.fields == spec.fields)
     found = next(same, None)
+    if found == table.spec().spec_id:
+        return []
     if found is not None:
         return [SetDefaultSpecUpdate(spec_id=found)]
     return [AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)]
 
 
+def replace_in_spec(table: Table, schema: Schema) -> PartitionSpec:
+    """Return the table's spec, with new columns in place of those that a schema sets aside.
+
+    A partition field whose transform does not fit the new column's type is left out.
+    """
+    wanted, is_same = [], True
+    for field in table.spec().fields:
+        new = _find_successor(table, schema, field.source_id)
+        if new is None or field.transform.can_transform(new.field_type):
+            source_id = new.field_id if new else field.source_id
+            wanted.append(_describe_field(schema, field.transform, source_id))
+        is_same &= new is None
+    return table.spec() if is_same else _build_spec(table, schema, wanted)
+
+
+def replace_in_sort_order(table: Table, schema: Schema) -> list[TableUpdate]:
+    """Return the updates that sort by new columns instead of those that a schema sets aside."""
+    fields = []
+    for field in table.sort_order().fields:
+        new = _find_successor(table, schema, field.source_id)
+        fields.append(field.model_copy(update={"source_id": new.field_id}) if new else field)
+    if fields == table.sort_order().fields:
+        return []
+    order = SortOrder(*fields, order_id=max(table.sort_orders()) + 1)
+    return [AddSortOrderUpdate(sort_order=order), SetDefaultSortOrderUpdate(sort_order_id=-1)]
+
+
+def list_name_clashes(schema: Schema, partitions: Sequence[PartitionField]) -> list[str]:
+    """List partition fields with the name of a column: Spark cannot load such a table."""
+    clashes = []
+    for field in partitions:
+        try:
+            validate_partition_name(field.name, field.transform, field.source_id, schema, set())
+        except ValueError as error:
+            clashes.append(f"{field.name}: {error}")
+    return clashes
+
+
+def _find_successor(table: Table, schema: Schema, source_id: int) -> NestedField | None:
+    """Return the new column that has the name of a column that was set aside."""
+    name = table.schema().find_column_name(source_id)
+    if name is None or name not in schema.column_names:
+        return None
+    found = schema.find_field(name)
+    return found if found.field_id > table.metadata.last_column_id else None
+
+
+def _describe_field(schema: Schema, transform: object, source_id: int) -> WantedField:
+    kind, _, width = str(transform).rstrip("]").partition("[")
+    return WantedField(kind, str(schema.find_column_name(source_id)), int(width) if width else None)
+
+
 def describe_transform(schema: Schema, field: PartitionField | SortField) -> str:
     """Return a partition or sort field as a stream file writes it."""
-    transform, _, width = str(field.transform).rstrip("]").partition("[")
-    column = str(schema.find_column_name(field.source_id))
-    return WantedField(transform, column, int(width) if width else None).text
+    return _describe_field(schema, field.transform, field.source_id).text

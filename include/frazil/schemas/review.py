@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyiceberg.partitioning import PartitionField, validate_partition_name
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from frazil.errors import SchemaRefusedError, SchemaReviewError
@@ -21,7 +19,11 @@ from frazil.ledger.offsets import describe_next_offsets, plain_offsets
 from frazil.messages import MessagePart
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
-from frazil.schemas.partition_evolution import compare_partitions, list_partitions
+from frazil.schemas.partition_evolution import (
+    compare_partitions,
+    list_name_clashes,
+    list_partitions,
+)
 from frazil.streams.models import Policy, Stream
 from frazil.streams.schema_changes import EFFECTS, SchemaChange, choose_policy, compare_columns
 from frazil.workspace import Workspace
@@ -138,7 +140,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         return None
     if not impossible:
         partitions = list_partitions(table, merged, stream.partition_fields)
-        impossible = _list_name_clashes(merged, partitions)
+        impossible = list_name_clashes(merged, partitions)
     texts = [change.text for change in changes]
     metadata = table.metadata
     ids = [schema.schema_id, metadata.default_spec_id, _count_accepted(table.properties)]
@@ -339,14 +341,3 @@ def _list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -
         for change in changes
         if change.kind not in _HARMLESS and change.path.partition(".")[0] in others
     ]
-
-
-def _list_name_clashes(schema: Schema, partitions: Sequence[PartitionField]) -> list[str]:
-    """List partition fields with the name of a column: Spark cannot load such a table."""
-    clashes = []
-    for field in partitions:
-        try:
-            validate_partition_name(field.name, field.transform, field.source_id, schema, set())
-        except ValueError as error:
-            clashes.append(f"{field.name}: {error}")
-    return clashes

@@ -31,6 +31,12 @@ from frazil.iceberg.table_schema import (
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
+from frazil.schemas.partition_evolution import (
+    list_name_clashes,
+    replace_in_sort_order,
+    replace_in_spec,
+    use_spec,
+)
 from frazil.state_tables.followed_schema import decode_pairs, encode_pairs, follow_schema
 from frazil.state_tables.merge_rules import (
     DELETED_AT,
@@ -197,7 +203,8 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
     """Give the state table the columns of its change table, in one commit with the field ids.
 
     Raises:
-        MergeHaltedError: a column of the key would be a new one, which rows lack.
+        MergeHaltedError: a column of the key would be a new one, which rows lack, or the table is
+            partitioned by the values of one that would be set aside.
     """
     table = state.table
     pairs = decode_pairs(table.properties.get(keys.STATE_FIELDS, ""))
@@ -214,14 +221,32 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
     schema = followed.schema
     if stream.table.deletes == "mark" and DELETED_AT not in schema.column_names:
         schema = _add_mark(schema, max(last_id, schema.highest_field_id) + 1)
+    _require_partitions(stream, state, schema)
     updates, _ = replace_schema(table.metadata, schema)
+    spec = replace_in_spec(table, schema)
+    updates += [*use_spec(table, spec), *replace_in_sort_order(table, schema)]
     properties = {
         keys.STATE_FIELDS: encode_pairs(followed.pairs),
-        **list_required_properties(schema, table.spec()),
+        **list_required_properties(schema, spec),
     }
     if not properties.items() <= table.properties.items():
         updates.append(set_properties(properties))
     return state.with_table(commit_once(state.store, table, {}, updates)) if updates else state
+
+
+def _require_partitions(stream: Stream, state: TableView, schema: Schema) -> None:
+    """Raise if the table is partitioned by the values of a column that a schema sets aside."""
+    fields = [field for spec in state.table.specs().values() for field in spec.fields]
+    names = sorted({clash.partition(":")[0] for clash in list_name_clashes(schema, fields)})
+    if names:
+        raise MergeHaltedError(
+            f"stream {stream.stream}: {state.name} is partitioned by {', '.join(names)}, which has "
+            "another type now; Spark cannot load a table whose partitions have an older column of "
+            "that name; nothing was written",
+            "give the stream a new name and table, which reads the topic from its beginning, or "
+            "go back to the old type and read the new one into a column of another name "
+            "(`from:` in `columns`)",
+        )
 
 
 def map_names(state: Table, changes: Schema) -> dict[str, str]:

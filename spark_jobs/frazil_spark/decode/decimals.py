@@ -26,12 +26,12 @@ from frazil.streams.column_types import (
 from frazil_spark.decode.frame import find_bytes
 
 _SHORT_TEXT = '"(?!-?[0-9]{1,19}(?:[.][0-9]{1,18})?")'
-_SUSPECT = rf"{_SHORT_TEXT}|-?[0-9.]+[eE][+-]?[0-9]{{2}}|-?[0-9.]{{21}}"
+_SUSPECT = rf"{_SHORT_TEXT}|-?[0-9.]++[eE][+-]?[0-9]{{2}}|-?[0-9.]{{21}}"
 _LONG_EXPONENT = r"-?[0.]+[eE][+-]?0*[1-9][0-9]{2}|-?[0-9.]+[eE][+-]?0*[1-9][0-9]{3}"
 """Not `1e300`, which may be a double of another field; as a decimal a variant shows its misfit."""
 _LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}})"
 """Numbers that a variant holds with other digits, and those whose parsing takes too long."""
-_IN_LIST, _IN_MAP = r"[\[,]\s*", r":\s*"
+_IN_LIST, _IN_MAP = r"[\[,]\s*+", r":\s*+"
 _UNNAMED = {_IN_LIST, _IN_MAP}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_@.:$ -]+")
 _ESCAPE = r"\u00"
@@ -109,7 +109,7 @@ def _list_anchors(column_type: ColumnType, anchor: str = "") -> Iterator[str]:
 def _write_anchor(field: Column) -> str:
     """Write the pattern of a field's name; one that JSON may write in several ways is any name."""
     is_plain = _PLAIN_NAME.fullmatch(field.field)
-    return rf'"{re.escape(field.field)}"\s*:\s*' if is_plain else _IN_MAP
+    return rf'"{re.escape(field.field)}"\s*+:\s*+' if is_plain else _IN_MAP
 
 
 def _write_ddl(column_type: ColumnType) -> str:

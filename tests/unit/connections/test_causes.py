@@ -247,6 +247,16 @@ JDBC = (
         ("storage", f"{S3_JAVA}S3Exception) Denied (Service: S3, Status Code: 403)", "no right"),
         (
             "storage",
+            f"{S3_JAVA}S3Exception) Forbidden (Service: S3, Status Code: 403)",
+            "refuses the login, the password, the key or the token, or the connection's user",
+        ),
+        (
+            "storage",
+            f"{S3_JAVA}S3Exception) Bad Request (Service: S3, Status Code: 400)",
+            "the region of the storage is missing or wrong, or the temporary key has expired",
+        ),
+        (
+            "storage",
             f"{S3_JAVA}NoSuchBucketException) The bucket",
             "bucket",
         ),
