@@ -11,9 +11,12 @@ ENV PATH=/opt/venv/bin:$PATH
 FROM base AS venv
 RUN pip install --no-cache-dir uv==0.13.8
 COPY requirements.txt include/stack/compose/requirements-postgres.txt /build/
+# What a catalog or broker needs besides, see docs/deploy.md.
+ARG PACKAGES=""
 RUN uv venv /opt/venv \
     && uv pip install --python /opt/venv/bin/python --no-cache --compile-bytecode \
-        --requirements /build/requirements.txt --requirements /build/requirements-postgres.txt
+        --requirements /build/requirements.txt --requirements /build/requirements-postgres.txt \
+        ${PACKAGES}
 
 FROM venv AS jars
 COPY include/stack/ivy.xml /build/ivy.xml

@@ -92,16 +92,19 @@ def test_versions_are_those_of_the_project() -> None:
 
 
 def test_the_service_leads_to_the_server_whose_token_is_a_secret() -> None:
-    deployment, service = MANIFESTS
+    deployment, service, proxy = MANIFESTS
     pod = deployment["spec"]["template"]
-    (container,) = pod["spec"]["containers"]
+    container, tls = pod["spec"]["containers"]
     environment = {each["name"]: each for each in container["env"]}
 
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
     assert {p["targetPort"] for p in service["spec"]["ports"]} <= {
-        p["name"] for p in container["ports"]
+        p["name"] for p in tls["ports"]
     }
+    ports = {port["containerPort"] for each in (container, tls) for port in each["ports"]}
+    written = proxy["data"]["spark-connect.conf"]
+    assert {int(port) for port in re.findall(r"(?:listen |:)(\d+)", written)} == ports
     assert "secretKeyRef" in environment["SPARK_CONNECT_AUTHENTICATE_TOKEN"]["valueFrom"]
 
 
