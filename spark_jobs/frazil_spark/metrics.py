@@ -1,6 +1,7 @@
 """Counters of a batch, computed by `observe()` in the same pass that writes the rows."""
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,8 +20,6 @@ from frazil_spark.fast_path.preaggregation import name_sums
 from frazil_spark.fast_path.worker import FILE, SHIFTS, WEIGHT
 from frazil_spark.fast_path.writer import choose_sample_step
 
-COUNTERS = "counters"
-
 
 class Counters:
     """Aggregates that Spark computes while it writes a frame.
@@ -30,12 +29,13 @@ class Counters:
     """
 
     def __init__(self) -> None:
-        """Choose the way of this session."""
+        """Choose the way of this session, and a name of its own: jobs may share a session."""
         self._observation = None if is_remote() else Observation()
+        self._name = str(uuid.uuid4())
 
     def add(self, frame: DataFrame, *aggregates: Column) -> DataFrame:
         """Return the frame with the aggregates; it must not be a stream."""
-        return frame.observe(self._observation or COUNTERS, *aggregates)
+        return frame.observe(self._observation or self._name, *aggregates)
 
     def read(self, written: DataFrame) -> dict[str, Any]:
         """Return the values by name after a frame was written; none if Spark sent none."""
@@ -43,7 +43,7 @@ class Counters:
             return self._observation.get
         info = written.executionInfo
         found = dict(info.flows) if info else {}
-        return found.get(COUNTERS, {})
+        return found.get(self._name, {})
 
 
 def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:

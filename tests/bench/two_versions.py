@@ -6,7 +6,8 @@ Each checkout has a `.venv`; ratios are to the first one. RECORDS (1000,10000,30
 set the sizes. Each batch is staged, checked and published into a new table, with text columns and
 without. Each checkout has a stack of its own, since in one Spark server the code that Java compiled
 for one version serves the other too. What Java compiles differs from start to start: STARTS (1)
-repeats all. The first WARM (2) rounds of each start are left out.
+repeats all. The first WARM (2) rounds of each start are left out. All stacks are of the checkout
+that this file belongs to, so changes of a stack's settings are not compared.
 """
 
 import json

@@ -99,9 +99,7 @@ def test_the_service_leads_to_the_server_whose_token_is_a_secret() -> None:
 
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
-    assert {p["targetPort"] for p in service["spec"]["ports"]} <= {
-        p["name"] for p in tls["ports"]
-    }
+    assert {p["targetPort"] for p in service["spec"]["ports"]} <= {p["name"] for p in tls["ports"]}
     ports = {port["containerPort"] for each in (container, tls) for port in each["ports"]}
     written = proxy["data"]["spark-connect.conf"]
     assert {int(port) for port in re.findall(r"(?:listen |:)(\d+)", written)} == ports

@@ -241,7 +241,9 @@ def test_a_replaced_column_whose_values_are_partitions_stops_the_merge(
     lake.produce(0, Change(2, "c", 2, "22"))
     lake.ingest_all()
 
-    with pytest.raises(MergeHaltedError, match="is partitioned by name, which has another type"):
+    with pytest.raises(
+        MergeHaltedError, match=r"a new column has the name of a partition field .*, name;"
+    ):
         lake.merge()
     assert lake.store.load(lake.state_name).metadata_location == before
 
@@ -283,6 +285,31 @@ def test_partitions_and_order_of_the_state_follow_a_replaced_column(
     lake.merge(rebuild=True)
     assert {key: row[0] for key, row in lake.rows().items()} == {1: None, 2: 23, 4: 44}
     assert [*audit_state(lake.store, lake.stream)] == []
+
+
+def test_partitions_stay_with_a_column_that_the_file_renames_too(name: str, tmp_path: Path) -> None:
+    table = describe_sorted(name, "bucket(name, 4)")
+    lake = make_state_lake(LabelledLake, tmp_path, name, table=table)
+    lake.produce(0, Change(1, "c", 1, "one"))
+    lake.ingest_all()
+    lake.merge()
+    column = lake.store.load(lake.state_name).schema().find_field("name").field_id
+    with lake.table.update_schema() as update:
+        update.rename_column("name", "label")
+    with lake.table.update_schema() as update:
+        update.add_column("name", StringType())
+    lake.produce(0, Change(2, "c", 2, "two"))
+    lake.ingest_all()
+    document = lake.stream.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    document["table"]["state"] |= {"partition_by": ["bucket(label, 4)"], "sort_by": ["label"]}
+    document["value"]["columns"]["label"] = "string"
+    lake = replace(lake, stream=Stream.model_validate(document))
+    lake.merge()
+
+    state = lake.store.load(lake.state_name)
+    assert state.schema().find_field("label").field_id == column
+    assert [each.source_id for each in state.spec().fields] == [column]
+    assert [each.source_id for each in state.sort_order().fields] == [column]
 
 
 def test_the_state_follows_renamed_and_replaced_columns_without_folding_again(

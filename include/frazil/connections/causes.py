@@ -177,7 +177,7 @@ _SERVERS: Table = (
         ),
     ),
     (
-        r"Service: S3, Status Code: (30[17]|400)",
+        r"(Bad Request|null) \(Service: S3, Status Code: 400|Service: S3, Status Code: 301",
         Cause(
             "the region of the {server} is missing or wrong, or the temporary key has expired",
             "set `{region}`, or renew the key in the connection{vended}",

@@ -3,13 +3,14 @@
 Existing files keep the spec that they were written with until a compaction rewrites them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import count
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec, validate_partition_name
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortField, SortOrder
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSortOrderUpdate,
@@ -20,7 +21,10 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField
 
+from frazil.iceberg.table_schema import to_columns
+from frazil.ledger import keys
 from frazil.streams.partitioning import PartitionField as WantedField
+from frazil.streams.partitioning import parse_partition_field
 from frazil.streams.schema_changes import SchemaChange
 
 
@@ -83,30 +87,48 @@ def use_spec(table: Table, spec: PartitionSpec) -> list[TableUpdate]:
     return [AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)]
 
 
-def replace_in_spec(table: Table, schema: Schema) -> PartitionSpec:
-    """Return the table's spec, with new columns in place of those that a schema sets aside.
+def replace_in_spec(table: Table, schema: Schema, named: Collection[str]) -> PartitionSpec:
+    """Return the table's spec, with new columns in place of those that a schema replaces.
 
-    A partition field whose transform does not fit the new column's type is left out.
+    `named` are the columns by which the stream file partitions and sorts: where it names an older
+    column by a new name, that one stays. A partition field that the new column's type does not
+    allow is left out.
     """
-    wanted, is_same = [], True
+    columns = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
+    wanted: list[WantedField] = []
+    is_same = True
     for field in table.spec().fields:
-        new = _find_successor(table, schema, field.source_id)
-        if new is None or field.transform.can_transform(new.field_type):
-            source_id = new.field_id if new else field.source_id
-            wanted.append(_describe_field(schema, field.transform, source_id))
-        is_same &= new is None
+        new = _find_successor(table, schema, field.source_id, named)
+        if new is None:
+            wanted.append(_describe_field(schema, field.transform, field.source_id))
+            continue
+        is_same = False
+        text = _describe_field(schema, field.transform, new.field_id).text
+        with suppress(ValueError):
+            wanted.append(parse_partition_field(text, columns, wanted))
     return table.spec() if is_same else _build_spec(table, schema, wanted)
 
 
-def replace_in_sort_order(table: Table, schema: Schema) -> list[TableUpdate]:
-    """Return the updates that sort by new columns instead of those that a schema sets aside."""
+def replace_in_sort_order(
+    table: Table, schema: Schema, named: Collection[str]
+) -> list[TableUpdate]:
+    """Return the updates that sort by new columns instead of those that a schema replaces.
+
+    `named` as in `replace_in_spec`. A new column of lists, maps or structs is left out.
+    """
     fields = []
     for field in table.sort_order().fields:
-        new = _find_successor(table, schema, field.source_id)
-        fields.append(field.model_copy(update={"source_id": new.field_id}) if new else field)
+        new = _find_successor(table, schema, field.source_id, named)
+        if new is None:
+            fields.append(field)
+        elif new.field_type.is_primitive and field.transform.can_transform(new.field_type):
+            fields.append(field.model_copy(update={"source_id": new.field_id}))
     if fields == table.sort_order().fields:
         return []
-    order = SortOrder(*fields, order_id=max(table.sort_orders()) + 1)
+    order_id = max(table.sort_orders()) + 1 if fields else UNSORTED_SORT_ORDER_ID
+    if order_id in table.sort_orders():
+        return [SetDefaultSortOrderUpdate(sort_order_id=order_id)]
+    order = SortOrder(*fields, order_id=order_id)
     return [AddSortOrderUpdate(sort_order=order), SetDefaultSortOrderUpdate(sort_order_id=-1)]
 
 
@@ -121,10 +143,12 @@ def list_name_clashes(schema: Schema, partitions: Sequence[PartitionField]) -> l
     return clashes
 
 
-def _find_successor(table: Table, schema: Schema, source_id: int) -> NestedField | None:
-    """Return the new column that has the name of a column that was set aside."""
+def _find_successor(
+    table: Table, schema: Schema, source_id: int, named: Collection[str]
+) -> NestedField | None:
+    """Return the new column that has the name of a column which it replaces."""
     name = table.schema().find_column_name(source_id)
-    if name is None or name not in schema.column_names:
+    if name is None or name not in named or name not in schema.column_names:
         return None
     found = schema.find_field(name)
     return found if found.field_id > table.metadata.last_column_id else None

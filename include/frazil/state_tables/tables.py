@@ -47,7 +47,7 @@ from frazil.state_tables.merge_rules import (
 from frazil.streams.change_events import SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, Primitive
 from frazil.streams.models import Stream
-from frazil.streams.partitioning import parse_partition_field
+from frazil.streams.partitioning import name_source, parse_partition_field
 from frazil.streams.state_sections import StateTable
 from frazil.workspace import Workspace
 
@@ -203,8 +203,8 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
     """Give the state table the columns of its change table, in one commit with the field ids.
 
     Raises:
-        MergeHaltedError: a column of the key would be a new one, which rows lack, or the table is
-            partitioned by the values of one that would be set aside.
+        MergeHaltedError: a column of the key would be a new one, which rows lack, or one has the
+            name of a partition field.
     """
     table = state.table
     pairs = decode_pairs(table.properties.get(keys.STATE_FIELDS, ""))
@@ -223,8 +223,10 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
         schema = _add_mark(schema, max(last_id, schema.highest_field_id) + 1)
     _require_partitions(stream, state, schema)
     updates, _ = replace_schema(table.metadata, schema)
-    spec = replace_in_spec(table, schema)
-    updates += [*use_spec(table, spec), *replace_in_sort_order(table, schema)]
+    layout = require_state(stream)
+    named = {*layout.sort_by, *map(name_source, layout.partition_by)}
+    spec = replace_in_spec(table, schema, named)
+    updates += [*use_spec(table, spec), *replace_in_sort_order(table, schema, named)]
     properties = {
         keys.STATE_FIELDS: encode_pairs(followed.pairs),
         **list_required_properties(schema, spec),
@@ -235,17 +237,17 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
 
 
 def _require_partitions(stream: Stream, state: TableView, schema: Schema) -> None:
-    """Raise if the table is partitioned by the values of a column that a schema sets aside."""
+    """Raise if a new column has the name of a partition field, which values of an older one are."""
     fields = [field for spec in state.table.specs().values() for field in spec.fields]
     names = sorted({clash.partition(":")[0] for clash in list_name_clashes(schema, fields)})
     if names:
         raise MergeHaltedError(
-            f"stream {stream.stream}: {state.name} is partitioned by {', '.join(names)}, which has "
-            "another type now; Spark cannot load a table whose partitions have an older column of "
-            "that name; nothing was written",
-            "give the stream a new name and table, which reads the topic from its beginning, or "
-            "go back to the old type and read the new one into a column of another name "
-            "(`from:` in `columns`)",
+            f"stream {stream.stream}: a new column has the name of a partition field of "
+            f"{state.name}, {', '.join(names)}; Spark cannot load such a table; nothing was "
+            "written",
+            "give the new column another name (`from:` in `columns`, or a rename of that column in "
+            f"{stream.table.name}), or give the stream a new name and table, which reads the topic "
+            "from its beginning",
         )
 
 

@@ -67,6 +67,12 @@ class PartitionField:
         return f"{column}_{self.transform}"
 
 
+def name_source(text: str) -> str:
+    """Return the column that an entry of `partition_by` names; empty for a syntax error."""
+    match = _CALL.match(text)
+    return (match[2] or match[4]) if match else ""
+
+
 def parse_partition_field(
     text: str, columns: tuple[Column, ...], before: Sequence[PartitionField] = ()
 ) -> PartitionField:
