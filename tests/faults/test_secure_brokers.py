@@ -264,3 +264,33 @@ def test_a_right_that_is_missing_is_named_by_each_command(
     [doctor] = [run for words, run in said.items() if words[0] == "doctor"]
     assert doctor.out.count(sentence) == 2  # by librdkafka and by Spark
     assert all(run.code == 1 for run in said.values()), said
+
+
+@pytest.mark.long
+def test_each_cause_is_named_by_each_command(
+    batches: Batches, broker: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = batches.lab
+    broker.create_topic(lab.topic, 1)
+    connect(monkeypatch, broker.connection("PLAINTEXT"))
+    produce(broker, lab.topic, 1)
+    assert batches.publish().rows_written == 1
+    wrong = wrong_connections(broker) | {
+        "dead port": ({"bootstrap.servers": "127.0.0.1:1"}, "nothing listens at"),
+        "unknown host": (
+            {"bootstrap.servers": "no-such-host.invalid:9092"},
+            "a host name of the brokers is unknown",
+        ),
+    }
+    commands = [*((name, lab.stream) for name in ("plan", "run", "status"))]
+    commands.append(("doctor", "--connections"))
+    silent = {}
+    for fault, (config, sentence) in wrong.items():
+        connect(monkeypatch, config)
+        with ThreadPoolExecutor() as pool:
+            runs = list(pool.map(lambda words: lab.frazil(*words, "--json"), commands))
+        for words, run in zip(commands, runs, strict=True):
+            said = run.out + run.err
+            if sentence not in said or run.code != 1 or "Traceback" in said:
+                silent[fault, words[0]] = (run.code, said)
+    assert silent == {}
