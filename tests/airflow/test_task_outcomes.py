@@ -147,7 +147,7 @@ def test_a_note_that_cannot_be_recorded_changes_no_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str
 ) -> None:
     use_catalog(monkeypatch, tmp_path, uri.format(folder=tmp_path))
-    other = NewTable(schema=Schema(NestedField(1, "x", StringType())))  # somebody's own table
+    other = NewTable(schema=Schema(NestedField(1, "x", StringType())))  # not Frazil's
     Lake(tmp_path, make_stream()).store.create(keys.TIMELINE_TABLE, other)
 
     def look() -> Never:

@@ -249,7 +249,7 @@ def measure_merges(
 ) -> dict[str, float]:
     """Compare scans after one and after many merges with those of the compacted state.
 
-    Flink's table is compared right after the last merge; nobody compacted it since its first row.
+    Flink's table is compared right after the last merge; it was never compacted.
     """
     compact_table(bench.state, rewrite_all=True)
     compacted, scans = bench.scan(), {}

@@ -90,9 +90,9 @@ def use_spec(table: Table, spec: PartitionSpec) -> list[TableUpdate]:
 def replace_in_spec(table: Table, schema: Schema, named: Collection[str]) -> PartitionSpec:
     """Return the table's spec, with new columns in place of those that a schema replaces.
 
-    `named` are the columns by which the stream file partitions and sorts: where it names an older
-    column by a new name, that one stays. A partition field that the new column's type does not
-    allow is left out.
+    A column is replaced where the schema has a new column under its name, and `named`, the columns
+    by which the stream file partitions and sorts, has that name: a file that names the renamed
+    column keeps it. A partition field that the new column's type does not allow is left out.
     """
     columns = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
     wanted: list[WantedField] = []
@@ -146,7 +146,7 @@ def list_name_clashes(schema: Schema, partitions: Sequence[PartitionField]) -> l
 def _find_successor(
     table: Table, schema: Schema, source_id: int, named: Collection[str]
 ) -> NestedField | None:
-    """Return the new column that has the name of a column which it replaces."""
+    """Return the new column that replaces a column of the table, see `replace_in_spec`; or None."""
     name = table.schema().find_column_name(source_id)
     if name is None or name not in named or name not in schema.column_names:
         return None

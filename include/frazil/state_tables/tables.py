@@ -237,7 +237,11 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
 
 
 def _require_partitions(stream: Stream, state: TableView, schema: Schema) -> None:
-    """Raise if a new column has the name of a partition field, which values of an older one are."""
+    """Raise if a new column has the name of a partition field of another column.
+
+    Raises:
+        MergeHaltedError: there is one; Iceberg's Java library refuses to load such a table.
+    """
     fields = [field for spec in state.table.specs().values() for field in spec.fields]
     names = sorted({clash.partition(":")[0] for clash in list_name_clashes(schema, fields)})
     if names:
