@@ -390,7 +390,7 @@ def is_same(found: object, told: object) -> bool:
     match found, told:
         case dict(), dict():
             return {*found} == {*told} and all(is_same(found[k], told[k]) for k in told)
-        case [(str(), _), *_], [(str(), _), *_]:
+        case [tuple(), *_], [tuple(), *_]:  # the entries of a map
             return is_same(dict(found), dict(told))
         case list(), list():
             return len(found) == len(told) and all(map(is_same, found, told))
