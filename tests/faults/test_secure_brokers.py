@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 from conftest import good_values
 from support.certificates import make_authority
+from support.network import NO_ROUTE
 from support.secure_broker import (
     PRIVATE_TOPIC,
     READABLE_TOPIC,
@@ -215,6 +216,7 @@ def test_java_names_the_address_and_the_cause_where_kafka_does_not_answer(
     other = {"bootstrap.servers": broker.address("SASL")}
     wrong = {
         "127.0.0.1:1": (plain | {"bootstrap.servers": "127.0.0.1:1"}, "nothing listens at this"),
+        NO_ROUTE: (plain | {"bootstrap.servers": NO_ROUTE}, "no route to the broker"),
         other["bootstrap.servers"]: (plain | other, "may speak another `security.protocol`"),
         broker.address("PLAINTEXT"): (
             login | {"bootstrap.servers": broker.address("PLAINTEXT")},
@@ -281,6 +283,7 @@ def test_each_cause_is_named_by_each_command(
             {"bootstrap.servers": "no-such-host.invalid:9092"},
             "a host name of the brokers is unknown",
         ),
+        "no route": ({"bootstrap.servers": NO_ROUTE}, "no route to the broker"),
     }
     commands = [*((name, lab.stream) for name in ("plan", "run", "status"))]
     commands.append(("doctor", "--connections"))

@@ -20,6 +20,7 @@ from conformance.servers import (
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from support.http_server import serve_http
+from support.network import NO_ROUTE
 
 from frazil.connections.clients import CatalogPreset, find_catalog
 from frazil.errors import (
@@ -40,6 +41,7 @@ Connections = Mapping[str, tuple[Mapping[str, object], str]]
 REFUSED = "refuses the login, the password, the key or the token"
 DEAD, UNKNOWN = "nothing listens at the catalog's address", "the catalog's host name is unknown"
 NO_HOST = "no-such-host.invalid:1"
+SILENT = "no route to the catalog"
 NEW = NewTable(Schema(NestedField(1, "id", LongType(), required=False)))
 STORE_REFUSED = "the storage refuses the login, the password, the key or the token"
 STRANGER = {"access": "stranger", "secret": "planted-stranger", "role": "user"}
@@ -116,6 +118,7 @@ def test_each_cause_of_a_database_is_named_by_each_client(
         "wrong password": (connect(uri, "planted-other"), REFUSED),
         "dead port": (connect(f"{start}127.0.0.1:1/postgres"), DEAD),
         "unknown host": (connect(f"{start}{NO_HOST}/postgres"), UNKNOWN),
+        "no route": (connect(f"{start}{NO_ROUTE}/postgres"), SILENT),
         "unknown database": (connect(uri.replace("/postgres?", "/nowhere?")), "database does not"),
         "no authority": (connect(bare), "not signed by an authority that is trusted here"),
     }
@@ -148,6 +151,7 @@ def test_each_cause_of_a_rest_catalog_is_named_by_each_client(
             "no token": (connect(uri), REFUSED),
             "dead port": (connect("http://127.0.0.1:1"), DEAD),
             "unknown host": (connect(f"http://{NO_HOST}"), UNKNOWN),
+            "no route": (connect(f"http://{NO_ROUTE}"), SILENT),
             "a page": (serve(200, page), "the server at this address is not a catalog"),
             "no page": (serve(404, page), "the server at this address is not a catalog"),
             "forbidden": (serve(403, refuse("ForbiddenException", "no", 403)), "has no right"),
@@ -214,6 +218,7 @@ def list_faults(store: Store) -> dict[str, tuple[dict[str, str], str]]:
             "nothing listens at the storage's address",
         ),
         "unknown host": ({endpoint: f"http://{NO_HOST}"}, "the storage's host name is unknown"),
+        "no route": ({endpoint: f"http://{NO_ROUTE}"}, "no route to the storage"),
         "no TLS": (
             {endpoint: store.endpoint.replace("http:", "https:")},
             "the storage does not use TLS",

@@ -203,7 +203,7 @@ _SERVERS: Table = (
         ),
     ),
     (
-        f"{REFUSED}|curlCode: 7,|Failed to connect to",
+        REFUSED,
         Cause(
             "nothing listens at the {server}'s address",
             "start the {server} (`frazil stack up` if it is the embedded one), or correct the "
@@ -216,6 +216,16 @@ _SERVERS: Table = (
         Cause(
             "no route to the {server}: its host does not answer to connections",
             "check network, firewall and the address in the connection",
+            is_decisive=False,
+        ),
+    ),
+    # curl has one code and one text for both.
+    (
+        r"curlCode: 7,|Failed to connect to",
+        Cause(
+            "nothing listens at the {server}'s address, or there is no route to the {server}",
+            "start the {server} (`frazil stack up` if it is the embedded one), or check network, "
+            "firewall and the address in the connection",
             is_decisive=False,
         ),
     ),

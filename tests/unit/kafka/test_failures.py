@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.certificates import Identity, issue, make_authority
+from support.network import NO_ROUTE
 
 from frazil.errors import KafkaUnavailableError
 from frazil.kafka.cluster import KafkaLog
@@ -206,6 +207,7 @@ def test_a_refused_connection_is_told_with_its_next_step() -> None:
     [
         ("127.0.0.1:1", "nothing listens at this address"),
         ("PLAINTEXT://127.0.0.1:1,127.0.0.1:2", "nothing listens at this address"),
+        (NO_ROUTE, "no route to the broker: its host does not answer to connections"),
         ("no-such-host.invalid:9092", "a host name of the brokers is unknown here"),
         ("127.0.0.1:1,no-such-host.invalid:9092", "a host name of the brokers is unknown here"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.certificates import Identity, issue, make_authority
 from support.http_server import serve_http
+from support.network import NO_ROUTE
 
 from frazil.errors import RegistryUnavailableError
 from frazil.kafka.schema_registry import SchemaRegistry
@@ -81,6 +82,7 @@ def test_another_authority_and_a_wrong_scheme_are_named(tmp_path: Path) -> None:
     ("address", "sentence"),
     [
         ("127.0.0.1:1", "nothing listens at the registry's address"),
+        (NO_ROUTE, "no route to the registry"),
         ("no-such-host.invalid:8081", "the registry's host name is unknown here"),
     ],
 )
