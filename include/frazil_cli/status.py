@@ -9,6 +9,7 @@ import typer
 from frazil.environment import streams_dir
 from frazil.errors import FrazilError, StreamFileError
 from frazil.streams.loading import list_pattern_files, load_readable_streams
+from frazil.streams.models import suite_path
 from frazil_cli.output import (
     AnyStream,
     Json,
@@ -29,6 +30,7 @@ from frazil_cli.output import (
 
 if TYPE_CHECKING:
     from frazil.observability.status import StreamStatus
+    from frazil.streams.models import Stream
 
 SHOWN_PARTITIONS = 10
 
@@ -43,13 +45,13 @@ def streams(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check every stream file and list the streams; exit 1 if a file is invalid.
+    """Check every stream file and suite, and list the streams; exit 1 if a file is invalid.
 
     Example: frazil streams
     """
     failures = _refresh_topics() if refresh else []
     found, invalid = load_readable_streams(streams_dir())
-    errors = [*failures, *invalid]
+    errors = [*failures, *invalid, *_check_suites(found)]
     if as_json:
         print_json(
             {
@@ -67,6 +69,25 @@ def streams(
             print_error(error)
     if errors:
         raise typer.Exit(1)
+
+
+def _check_suites(found: Sequence["Stream"]) -> list[FrazilError]:
+    """Read each suite that a stream names; return what is wrong, each suite's error once.
+
+    Columns of a registered schema are not known here, so a batch checks whether a suite fits them.
+    """
+    from frazil.quality.suite_files import check_suite_fits, load_suite
+
+    errors: dict[str, FrazilError] = {}
+    for stream in found:
+        if stream.quality.suite:
+            try:
+                suite = load_suite(suite_path(streams_dir(), stream.quality.suite))
+                if not stream.needs_columns:
+                    check_suite_fits(suite, stream.typed_columns)
+            except FrazilError as error:
+                errors.setdefault(str(error), error)
+    return list(errors.values())
 
 
 def _refresh_topics() -> list[FrazilError]:

@@ -170,7 +170,7 @@ BROKEN = [
     ("id: long!", "id: 5", 10, "value.columns.id", "valid string (found 5)"),
     ("decimal(9,2)", "decimal(40,2)", 12, "value.columns.price", "precision 1 to 38"),
     ("decimal(9,2)", "decimal(x,2)", 12, "value.columns.price", "a number expected, 'x' found"),
-    ("decimal(9,2)", "fixed(0)", 12, "value.columns.price", "must be above 0"),
+    ("decimal(9,2)", "fixed(0)", 12, "value.columns.price", "must be 1 to"),
     ("decimal(9,2)", "'struct<a: int, A: int>'", 12, "value.columns.price", "only in case"),
     ("    at: timestamp", "    _kafka: string", 11, "value.columns._kafka", "added to every"),
     ("    at: timestamp", "    ID: timestamp", 11, "value.columns.ID", "differ only in case"),

@@ -94,7 +94,7 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
         extra = content.get("extra") or {}
         extra = json.loads(extra) if isinstance(extra, str) else extra
         given = extra.items()
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ConnectionMissingError(
             f"AIRFLOW_CONN_{connection_id.upper()} is not a connection in Airflow's JSON format",
             'write it as {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}}',

@@ -92,6 +92,22 @@ def _list_references(schema: Schema, context: str) -> list[tuple[str, str, int]]
     ]
 
 
+def _read_address(url: str) -> str:
+    """Return the address that errors show, without the user and password that it may contain.
+
+    Raises:
+        ConfigurationError: it has no valid host or port; what is wrong may be a part of a password.
+    """
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or ''}".rstrip(":")
+    except ValueError:
+        raise ConfigurationError(
+            "the address of the schema registry has no valid host and port",
+            "write it as `https://HOST:PORT`, and login and password in fields of their own",
+        ) from None
+
+
 class SchemaRegistry:
     """Client of one schema registry; schemas by id or version are cached."""
 
@@ -101,9 +117,7 @@ class SchemaRegistry:
         Raises:
             ConfigurationError: the client refuses a setting.
         """
-        # Errors show the address without the user and password that it may contain.
-        parts = urlsplit(config["url"])
-        self._address = f"{parts.scheme}://{parts.hostname}:{parts.port or ''}".rstrip(":")
+        self._address = _read_address(config["url"])
         try:
             self._client = SchemaRegistryClient({**_PATIENCE, **_parse_numbers(config)})
         except (ValueError, TypeError, OSError) as error:

@@ -62,6 +62,8 @@ _FORMS: Mapping[type[IcebergType], str] = {
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 
+_NO_UTF8 = frozenset(map(chr, range(0xD800, 0xE000)))
+"""How Python reads bytes of a command line that are not UTF-8."""
 _EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's raw key"
 
 
@@ -85,6 +87,12 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
         column, sign, value = text.partition("=")
         if not (column and sign and value):
             raise ConfigurationError(f"key {number} of {len(texts)} is not COLUMN=VALUE", _EXAMPLE)
+        if not value.isascii() and any(character in _NO_UTF8 for character in value):
+            raise ConfigurationError(
+                f"key {number} of {len(texts)} is not UTF-8, and only such keys can be given",
+                "set the encoding of the shell to UTF-8; keys of other bytes can be erased by "
+                "another column of their rows",
+            )
         by_column.setdefault(column, []).append(value)
     if not by_column:
         raise ConfigurationError(f"erase of stream {stream.stream} needs a key", _EXAMPLE)

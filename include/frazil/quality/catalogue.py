@@ -186,7 +186,7 @@ def _is_list(value: Json, test: Callable[[Json], bool], minimum: int) -> bool:
 
 
 def _is_whole(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+    return _is_number(value) and _explain_wrong_bound(value) is None and value % 1 == 0  # type: ignore[operator]
 
 
 def _is_text(value: Json) -> bool:
@@ -217,7 +217,7 @@ _KINDS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
     "text": (_is_text, "a text"),
     "texts": (lambda v: _is_list(v, _is_text, 0), "a list of texts"),
     "number": (_is_number, "a number"),
-    "whole": (_is_whole, "a whole number"),
+    "whole": (_is_whole, "a whole number that is exact as a 64-bit float"),
     "flag": (lambda v: isinstance(v, bool), "true or false"),
     "ratio": (lambda v: _is_number(v) and 0 <= v <= 1, "a number from 0 to 1"),  # type: ignore[operator]
     "values": (lambda v: _is_list(v, _is_scalar, 0), "a list of values"),
@@ -245,8 +245,8 @@ def _explain_wrong_regex(value: Json) -> str | None:
             return f"{pattern!r} is not a text"
         try:
             re.compile(pattern)
-        except re.error as error:
-            return f"{pattern!r} is not a regular expression: {error}"
+        except (re.error, OverflowError, RecursionError) as error:
+            return f"{pattern[:200]!r} is not a regular expression that can be used: {error}"
     return None
 
 

@@ -6,11 +6,11 @@ Reading a suite imports neither Great Expectations (seconds) nor Spark: types an
 
 import hashlib
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias, cast
@@ -32,6 +32,9 @@ _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _ISO_INSTANT = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?\Z"
 )
+
+
+_MAX_FLOAT = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -112,16 +115,31 @@ def parse_bound(value: Json) -> Bound:
         ValueError: another value, or an integer that a float cannot hold exactly.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value) or float(value) != value:
+        if not -_MAX_FLOAT <= value <= _MAX_FLOAT or float(value) != value:
             message = f"{value} is not exact as a 64-bit float, and bounds are read as floats"
             raise ValueError(message)
         return float(value)
     if isinstance(value, str) and _ISO_DATE.match(value):
         return date.fromisoformat(value)
     if isinstance(value, str) and _ISO_INSTANT.match(value):
-        return datetime.fromisoformat(value)
+        return _within_years(value, datetime.fromisoformat(value))
     message = f"{value!r} is neither a number nor a date (2013-01-31) or time (2013-01-31T12:00:00)"
     raise ValueError(message)
+
+
+def _within_years(text: str, instant: datetime) -> datetime:
+    """Return an instant whose UTC is in the years 1 to 9999, as those of a table are.
+
+    Raises:
+        ValueError: its offset carries it out of them.
+    """
+    try:
+        if instant.tzinfo:
+            instant.astimezone(UTC)
+    except OverflowError:
+        message = f"{text!r} is not within the years 1 to 9999 in UTC"
+        raise ValueError(message) from None
+    return instant
 
 
 def kind_of_bound(bound: Bound) -> str:
@@ -152,19 +170,20 @@ def read_document(path: Path) -> Json:
         SuiteError: no such file, not UTF-8, or not JSON; the text names the line.
     """
     try:
-        return cast(
-            "Json",
-            json.loads(
-                path.read_text(encoding="utf-8"),
-                parse_constant=_reject_constant,
-                object_pairs_hook=_reject_duplicate_keys,
-            ),
+        document = json.loads(
+            path.read_text(encoding="utf-8"),
+            parse_constant=_reject_constant,
+            object_pairs_hook=_reject_duplicate_keys,
         )
+        hash_suite(document)  # half of a surrogate pair can be read, and not be written
+        return cast("Json", document)
     except OSError as error:
         raise SuiteError(
             f"{path}: {error.strerror}",
             f"create the file, or correct `quality.suite` ({path.stem})",
         ) from error
+    except RecursionError:
+        raise SuiteError(f"{path}: nested too deeply", "write fewer levels of brackets") from None
     except ValueError as error:
         raise SuiteError(
             f"{path}: not valid JSON: {error}", "fix the file, then run `frazil streams`"

@@ -17,6 +17,9 @@ ValueTest: TypeAlias = Callable[[Expectation, SqlColumn], str | None]
 ANY_TEXT = "(?s).*"
 """Great Expectations' default pattern."""
 
+_NO_LENGTH = 2**31
+"""More characters than a text of Java can have."""
+
 NOT_ASCII = r"[^\x{0}-\x{7f}]"
 PATTERN_TYPES = frozenset(
     {"expect_column_values_to_match_regex", "expect_column_values_to_not_match_regex"}
@@ -46,7 +49,7 @@ def _test_length_range(expectation: Expectation, column: SqlColumn) -> str | Non
     if column.kind != "string":
         return None
     tests = [
-        f"char_length({column.sql}) {sign} {int(cast('float', bound))}L"
+        f"char_length({column.sql}) {sign} {_as_length(cast('float', bound))}L"
         for sign, bound in list_bounds(expectation)
     ]
     return " AND ".join(tests)
@@ -56,7 +59,12 @@ def _test_length(expectation: Expectation, column: SqlColumn) -> str | None:
     if column.kind != "string":
         return None
     value = cast("float", expectation.kwargs["value"])
-    return f"char_length({column.sql}) = {int(value)}L" if value % 1 == 0 else "FALSE"
+    return f"char_length({column.sql}) = {_as_length(value)}L" if value % 1 == 0 else "FALSE"
+
+
+def _as_length(value: float) -> int:
+    """Return a number as a length; one beyond all lengths as the nearest that no text has."""
+    return max(-1, min(int(value), _NO_LENGTH))
 
 
 def _test_matches(column: SqlColumn, patterns: tuple[str, ...], word: str) -> str | None:

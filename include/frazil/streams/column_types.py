@@ -27,6 +27,9 @@ PRIMITIVES: Mapping[str, str] = {
 }
 """Iceberg primitive → Spark type; decimal and fixed, which have parameters, are not included."""
 
+MAX_LONG = 2**63 - 1
+MAX_FIXED_LENGTH = 2**31 - 1
+"""Arrow and Java count the bytes of a value in 32 bits."""
 MAX_DECIMAL_PRECISION = 38
 MAX_LEVELS = 50
 """Lists, maps and structs inside each other: PyIceberg cannot read the metadata of a table with 70
@@ -250,8 +253,8 @@ class _Parser:
             self.take("(")
             length = self.take_number()
             self.take(")")
-            if length == 0:
-                message = "fixed(0): the length in bytes must be above 0"
+            if not 0 < length <= MAX_FIXED_LENGTH:
+                message = f"fixed({length}): the length in bytes must be 1 to {MAX_FIXED_LENGTH}"
                 raise ValueError(message)
             return Primitive("fixed", (length,))
         if word == "time":

@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -353,12 +354,40 @@ def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
     try:
         root = loader.get_single_node()
         # Before construct_document, which merges `<<` into the nodes as if keys were repeated.
-        problems = "\n".join(f"{path}:{each}" for each in _find_bad_keys(root, (), set()))
+        found = (_find_bad_keys(root, (), set()), _find_bad_scalars(loader, root, (), set()))
+        problems = "\n".join(f"{path}:{each}" for each in chain(*found))
         if problems:
             raise StreamFileError(problems, _FIX)
         return root, loader.construct_document(root) if root else None
     finally:
         loader.dispose()
+
+
+def _find_bad_scalars(
+    loader: yaml.SafeLoader, node: yaml.Node | None, path: tuple[int | str, ...], seen: set[int]
+) -> Iterator[str]:
+    """Yield `line: field: problem` for values that YAML cannot read as their type: 2026-02-30.
+
+    YAML raises an error of any class for them.
+    """
+    if node is None or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        try:
+            loader.construct_object(node)
+        except yaml.YAMLError:
+            return  # construct_document tells it, or handles the node itself, as `<<`
+        except Exception:  # noqa: BLE001 - the constructors of YAML raise what int(), dict[] raise
+            kind = node.tag.rpartition(":")[2]
+            line = node.start_mark.line + 1
+            yield f"{line}: {_name_field(path)}: not a valid {kind}; put it in quotes if it is text"
+        return
+    for index, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
+        pair = child if isinstance(child, tuple) else (None, child)
+        step = index if pair[0] is None else str(pair[0].value)
+        for each in pair:
+            yield from _find_bad_scalars(loader, each, (*path, step), seen)
 
 
 def _find_bad_keys(

@@ -13,6 +13,7 @@ from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
 from frazil.streams.change_events import FROM_KEY, OP, OP_TYPE
 from frazil.streams.column_types import (
+    MAX_LONG,
     Column,
     FieldError,
     Primitive,
@@ -137,16 +138,18 @@ class Batch(Section):
         description="cron expression of the ingest DAG, which starts at a different second for "
         "each stream; or `continuous`",
     )
-    max_records: int = Field(1_000_000, ge=1, description="most offsets in one batch")
+    max_records: int = Field(1_000_000, ge=1, le=MAX_LONG, description="most offsets in one batch")
     catch_up_records: int | None = Field(
         None,
         ge=1,
+        le=MAX_LONG,
         description="most offsets in one batch while more than `max_records` are unread; default: "
         "`max_records`",
     )
     max_bytes_per_second: int | None = Field(
         None,
         ge=10_000,
+        le=MAX_LONG,
         description="most bytes of keys and values that a job reads from Kafka in a second, for "
         "batches, replays, backfills and audits of values alike; a batch must still end within two "
         "hours; default: no limit",
@@ -192,7 +195,10 @@ class Errors(Section):
         "record blocks it only with 0",
     )
     max_bad_records: int | None = Field(
-        None, ge=0, description="number of bad records above which the batch is blocked"
+        None,
+        ge=0,
+        le=MAX_LONG,
+        description="number of bad records above which the batch is blocked",
     )
 
 
@@ -215,11 +221,13 @@ class Freshness(Section):
     warn_seconds: int = Field(
         180,
         ge=1,
+        le=1_000_000_000,
         description="age in seconds of the oldest unread record from which the level is `warn`",
     )
     fail_seconds: int = Field(
         600,
         ge=1,
+        le=1_000_000_000,
         description="age in seconds of the oldest unread record from which the level is `fail`",
     )
 
@@ -249,10 +257,18 @@ class Maintenance(Section):
     schedule: Schedule | None = Field(
         None, description="cron expression; default: hourly, at a different minute for each stream"
     )
-    compact_target_mb: int = Field(128, ge=1, description="target file size of compaction")
-    expire_hours: int = Field(72, ge=1, description="age at which snapshots may be expired")
-    rollback_hours: int = Field(24, ge=0, description="younger snapshots are never expired")
-    orphan_days: int = Field(3, ge=1, description="age at which orphan files may be removed")
+    compact_target_mb: int = Field(
+        128, ge=1, le=1_000_000, description="target file size of compaction"
+    )
+    expire_hours: int = Field(
+        72, ge=1, le=876_000, description="age at which snapshots may be expired"
+    )
+    rollback_hours: int = Field(
+        24, ge=0, le=876_000, description="younger snapshots are never expired"
+    )
+    orphan_days: int = Field(
+        3, ge=1, le=36_500, description="age at which orphan files may be removed"
+    )
     expire_rows: ExpireRows | None = Field(
         None, description="deletes old rows; default: all rows are kept"
     )

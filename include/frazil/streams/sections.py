@@ -445,6 +445,9 @@ class Source(Section):
             return None
         try:
             groups = re.compile(pattern).groupindex
+        except (OverflowError, RecursionError) as error:
+            message = f"not a regular expression that can be used: {error}"
+            raise ValueError(message) from error
         except re.error as error:
             hint = "; a named group is `(?P<name>…)`" if "extension ?<" in str(error) else ""
             message = f"not a regular expression: {error}{hint}"

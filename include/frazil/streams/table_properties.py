@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import urlparse
 
-from frazil.streams.column_types import FieldError
+from frazil.streams.column_types import MAX_LONG, FieldError
 
 Reader: TypeAlias = Literal["batch", "other"]
 """Whether a batch fails with a wrong value, or only maintenance or another engine."""
 
-_INT, _LONG = 2**31 - 1, 2**63 - 1
+_INT, _LONG = 2**31 - 1, MAX_LONG
 _EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3", "": "file"}
 
 
@@ -55,10 +55,25 @@ def _is_fraction(value: str) -> bool:
 
 
 def _is_name_mapping(value: str) -> bool:
+    """Return whether a text is a list of `{"field-id": 5, "names": ["a"], "fields": […]}`.
+
+    Source: section "Name mapping serialization" of Iceberg's specification.
+    """
     try:
-        return isinstance(json.loads(value), list)
+        return _are_mapped_fields(json.loads(value))
     except (ValueError, RecursionError):
         return False
+
+
+def _are_mapped_fields(fields: object) -> bool:
+    return isinstance(fields, list) and all(
+        isinstance(each, dict)
+        and isinstance(each.get("field-id", 0), int)
+        and isinstance(names := each.get("names"), list)
+        and all(isinstance(name, str) for name in names)
+        and _are_mapped_fields(each.get("fields") or [])
+        for each in fields
+    )
 
 
 _OWN = "frazil."

@@ -10,6 +10,7 @@ import pytest
 from support.lake import Lake, make_stream
 from support.stream_files import GOOD
 
+from frazil.streams.models import suite_path
 from frazil_cli.main import main
 
 
@@ -135,3 +136,25 @@ def test_a_stream_that_does_not_answer_in_time_is_named(
 
     assert code == 1
     assert "stream first: no answer in 0 s" in capsys.readouterr().err
+
+
+def test_suites_are_checked_beside_the_stream_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("refunds", "sales"):
+        (folder / f"{name}.yaml").unlink()
+    (folder / "orders.yaml").write_text(f"{GOOD}quality: {{suite: orders}}\n")
+    unknown = {"type": "nonsense", "kwargs": {}}
+    misfit = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "nowhere"}}
+    told = []
+    for content in (None, unknown, misfit):
+        if content is not None:
+            path = suite_path(folder, "orders")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"name": "orders", "expectations": [content]}))
+        told.append((run(monkeypatch, "streams"), capsys.readouterr().err))
+
+    assert [code for code, _ in told] == [1, 1, 1]
+    assert "No such file" in told[0][1]
+    assert "'nonsense' is no expectation" in told[1][1]
+    assert "the stream has no such column" in told[2][1]

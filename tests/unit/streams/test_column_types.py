@@ -77,7 +77,7 @@ def test_an_exclamation_mark_is_required_at_every_depth() -> None:
         ("id", "decimal(x,2)", "a number expected, 'x' found in 'decimal(x,2)'"),
         ("id", "decimal(9,)", "a number expected, ')' found"),
         ("id", "fixed(n)", "a number expected, 'n' found"),
-        ("id", "fixed(0)", "length in bytes must be above 0"),
+        ("id", "fixed(0)", "length in bytes must be 1 to"),
         ("id", "decimal", "ends too early: '(' missing"),
         ("id", "list<long", "ends too early: '>' missing"),
         ("id", "list<>", "unknown type '>'"),

@@ -13,6 +13,7 @@ from support.lake import make_stream
 from frazil.errors import StreamFileError, UnknownStreamError
 from frazil.streams.loading import (
     find_files_of_table,
+    list_names_of,
     list_stream_files,
     load_named_streams,
     load_readable_streams,
@@ -302,6 +303,36 @@ def test_what_is_nested_too_deeply_stops_no_other_stream(
     assert [stream.stream for stream in streams] == ["orders"]
     assert f"{deep}:" in str(error)
     assert reason in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("owner: 2026-02-30", "owner: 2026-01-01 25:00:00", "owner: !!int x", "owner: !!float x"),
+        *("owner: !!bool x", "owner: !!timestamp x", "owner: !!binary é", f"owner: {'9' * 5000}"),
+        *("owner: !!set x", "owner: !!omap x", "owner: !!pairs x", "? [2026-02-30]\n: x"),
+        *("owner: [a, {b: 2026-02-30}]", "source: {topic_pattern: 'a{99999999999}'}"),
+        f"source: {{topic_pattern: '{'(' * 3000}{')' * 3000}'}}",
+    ],
+)
+def test_a_value_that_python_cannot_hold_stops_no_other_stream(tmp_path: Path, text: str) -> None:
+    write(tmp_path, GOOD)
+    odd = write(tmp_path, f"stream: odd\n{text}\n", "odd")
+
+    streams, (error,) = load_readable_streams(tmp_path)
+
+    assert [stream.stream for stream in streams] == ["orders"]
+    assert f"{odd}:" in str(error)
+    assert list_names_of(odd) == ["odd"]
+
+
+def test_a_value_that_yaml_cannot_read_is_named_with_line_and_field(tmp_path: Path) -> None:
+    write(tmp_path, GOOD.replace('schedule: "17', "schedule: 2026-02-30 #"))
+
+    _, (error,) = load_readable_streams(tmp_path)
+
+    line = GOOD[: GOOD.index('"17')].count("\n") + 1
+    assert f"orders.yaml:{line}: maintenance.schedule: not a valid timestamp" in str(error)
 
 
 def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:
