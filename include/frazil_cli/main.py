@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from frazil import __version__
 from frazil.errors import FrazilError, UnknownStreamError, hide_message, is_debugging
 from frazil_cli.airflow import airflow_app
+from frazil_cli.airflow_connections import use_stored_connections
 from frazil_cli.checks.doctor import doctor
 from frazil_cli.cost import cost
 from frazil_cli.dead_letters import dead_letters, replay_dead_letters
@@ -139,6 +140,7 @@ for name, command in COMMANDS.items():
 def main() -> NoReturn:
     """Run the command line; exit 0 if done, 1 if refused or failed, 2 if the usage is wrong."""
     silence_retry_logs()
+    use_stored_connections()
     try:
         app()
     except FrazilError as error:

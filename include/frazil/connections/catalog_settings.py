@@ -5,10 +5,15 @@ Java library, or stands in a table below that names the one it is for, or is ref
 `pyiceberg.NAME` and `spark.NAME` are for one of them alone.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from urllib.parse import parse_qsl, unquote, urlparse
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from frazil.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 PYICEBERG_PREFIX = "pyiceberg."
 SPARK_PREFIX = "spark."
@@ -68,6 +73,11 @@ _GLUE_KEYS = frozenset(
 )
 """Credentials of Glue alone, which the Java library takes from its environment."""
 
+_AMAZON_KEYS = frozenset(
+    {"client.access-key-id", "client.secret-access-key", "client.session-token"}
+)
+"""Credentials of all services: Java has them for S3 and for signed requests, not for Glue."""
+
 _HEADER = "header."
 _DELEGATION = "header.X-Iceberg-Access-Delegation"
 _FILE_IO: Mapping[str, str] = {
@@ -87,6 +97,14 @@ _DATABASES = frozenset({"sqlite", "postgresql", "mysql"})
 _SESSIONS = {"read-write": "primary", "any": "any", "primary": "primary"}
 _MYSQL_OPTIONS: Mapping[str, str] = {"charset": "characterEncoding"}
 _CHARSETS = {"utf8mb4": "UTF-8", "utf8": "UTF-8"}
+_OPTIONS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "sqlite": ({}, {}),
+    "postgresql": (_POSTGRES_OPTIONS, _SESSIONS),
+    "mysql": (_MYSQL_OPTIONS, _CHARSETS),
+}
+"""Database → options of its address for Python and for Java, and Java's words for their values."""
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^/@\s]*:[^@\s]+@")
+_ADLS_HOST = ".dfs.core.windows.net"
 
 
 def to_spark_catalog(connection_id: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -119,7 +137,7 @@ def complete_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def read_type(properties: Mapping[str, str]) -> str:
     """Return a catalog's type; inferred from the address, as by PyIceberg, if none is named."""
-    scheme = urlparse(properties.get("uri", "")).scheme.partition("+")[0]
+    scheme = properties.get("uri", "").partition("://")[0].partition("+")[0].lower()
     inferred = "sql" if scheme in _DATABASES else {"thrift": "hive"}.get(scheme, "rest")
     return properties.get("type") or properties.get(f"{WRAPPED}type") or inferred
 
@@ -138,6 +156,25 @@ def read_region(arn: str) -> str:
             "set it to arn:aws:s3tables:REGION:ACCOUNT:bucket/NAME",
         )
     return parts[3]
+
+
+def read_database_url(connection: str, uri: str) -> "URL":
+    """Read the address of a catalog in a database, as PyIceberg's SQLAlchemy does.
+
+    Raises:
+        ConfigurationError: it is no address; the error does not show it: it may have a password.
+    """
+    from sqlalchemy.engine import make_url  # noqa: PLC0415 - takes 0.2 s
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
+    try:
+        return make_url(uri)
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            f"{connection}: its `uri` is no address of a database",
+            "write it as postgresql+psycopg2://host:5432/db, with login and password in fields of "
+            "their own",
+        ) from None
 
 
 class _Translation:
@@ -174,6 +211,7 @@ class _Translation:
             raise self._make_error(
                 f"its catalog type {self.kind!r} is not supported", f"use one of {', '.join(TYPES)}"
             )
+        self._refuse_passwords()
         rules[self.kind]()
         self._spark.setdefault("type", self.kind)
         if self.kind == "sql":
@@ -200,35 +238,38 @@ class _Translation:
 
     def _read_address(self, uri: str) -> dict[str, str]:
         """Translate a SQLAlchemy URL into JDBC's address, user and password."""
-        parsed = urlparse(uri)
-        dialect = parsed.scheme.partition("+")[0]
-        options: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
-            "sqlite": ({}, {}),
-            "postgresql": (_POSTGRES_OPTIONS, _SESSIONS),
-            "mysql": (_MYSQL_OPTIONS, _CHARSETS),
-        }
-        if dialect not in options:
+        url = read_database_url(self._connection, uri)
+        dialect = url.get_backend_name()
+        if dialect not in _OPTIONS:
             raise self._make_error(
                 f"its `uri` names the database {dialect!r}, for which Spark has no catalog",
                 "use sqlite, postgresql or mysql, such as postgresql+psycopg2://user@host:5432/db",
             )
-        names, values = options[dialect]
-        query = dict(parse_qsl(parsed.query, keep_blank_values=True))
-        unknown = sorted(query.keys() - names.keys())
+        names, values = _OPTIONS[dialect]
+        unknown = sorted(url.query.keys() - names.keys())
         if unknown:
             raise self._make_error(
                 f"options of its `uri` that Spark's driver would not get: {', '.join(unknown)}",
                 f"use only {', '.join(names)}" if names else "remove them",
             )
         if dialect == "sqlite":
-            return {"uri": f"jdbc:sqlite:file:{parsed.path.removeprefix('/')}"}
-        pairs = "&".join(f"{names[k]}={values.get(v, v)}" for k, v in query.items())
-        host = parsed.netloc.rpartition("@")[2]
-        found = {"uri": f"jdbc:{dialect}://{host}{parsed.path}{'?' if pairs else ''}{pairs}"}
-        if parsed.username:
-            found["jdbc.user"] = unquote(parsed.username)
-        if parsed.password:
-            found["jdbc.password"] = unquote(parsed.password)
+            return {"uri": f"jdbc:sqlite:file:{url.database or ''}"}
+        given = {name: str(value) for name, value in url.query.items()}
+        if given.get("target_session_attrs", "any") not in _SESSIONS:
+            raise self._make_error(
+                "`target_session_attrs` of its `uri` names a server that accepts no commits",
+                f"use {', '.join(_SESSIONS)}",
+            )
+        pairs = "&".join(
+            f"{names[k]}={quote(values.get(v, v), safe='/')}" for k, v in given.items()
+        )
+        host = f"[{url.host}]" if ":" in (url.host or "") else url.host or ""
+        place = f"{host}{f':{url.port}' if url.port else ''}/{quote(url.database or '', safe='')}"
+        found = {"uri": f"jdbc:{dialect}://{place}{'?' if pairs else ''}{pairs}"}
+        if url.username:
+            found["jdbc.user"] = url.username
+        if url.password:
+            found["jdbc.password"] = str(url.password)
         return found
 
     def _translate_rest(self) -> None:
@@ -257,7 +298,7 @@ class _Translation:
 
     def _translate_glue(self) -> None:
         """Refuse keys of Glue alone: the Java library takes them from the environment."""
-        own = self._left.keys() & _GLUE_KEYS
+        own = self._left.keys() & (_GLUE_KEYS | _AMAZON_KEYS)
         if own:
             raise self._make_error(
                 f"settings that Spark would not get: {', '.join(sorted(own))}",
@@ -280,6 +321,11 @@ class _Translation:
             factory = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
             self._spark["client.factory"] = factory
             region = self._spark.get("client.region") or self._left.get("client.region", "")
+            if not region:
+                raise self._make_error(
+                    "`s3.role-arn` or `client.role-arn` without a region, which Spark needs",
+                    "set `s3.region` or `client.region`",
+                )
             self._spark["client.assume-role.region"] = region
         for key in ("access-key-id", "secret-access-key", "session-token"):
             if f"client.{key}" in self._left:  # credentials of all of Amazon's services
@@ -293,13 +339,37 @@ class _Translation:
             self._spark["s3.path-style-access"] = "false" if virtual.lower() == "true" else "true"
         elif "s3.endpoint" in self._left and not is_given:
             self._spark["s3.path-style-access"] = "true"  # as PyArrow does for other endpoints
-        account = self._spark.get("adls.auth.shared-key.account.name", "")
-        for key in ("adls.sas-token", "adls.connection-string"):
-            if key in self._left:
-                self._spark[f"{key}.{account}" if account else key] = self._left.pop(key)
-        scheme = urlparse(self._left.get("warehouse", "")).scheme
+        if "adls.sas-token" in self._left:
+            self._spark[f"adls.sas-token.{self._find_adls_host()}"] = self._left.pop(
+                "adls.sas-token"
+            )
+        scheme = self._left.get("warehouse", "").partition("://")[0]
         if self.kind != "rest" and scheme in _FILE_IO:
             self._spark["io-impl"] = _FILE_IO[scheme]
+
+    def _find_adls_host(self) -> str:
+        """Return the host of the storage account, by which Java finds the account's token."""
+        place = self._left.get("warehouse", "").partition("://")[2].partition("/")[0]
+        account = self._spark.get("adls.auth.shared-key.account.name", "")
+        host = place.rpartition("@")[2] if "@" in place else account and account + _ADLS_HOST
+        if not host:
+            raise self._make_error(
+                "`adls.sas-token` without an account, which Spark needs",
+                "set `adls.account-name`, or name the account in `warehouse`, such as "
+                f"abfss://container@account{_ADLS_HOST}/lake",
+            )
+        return host
+
+    def _refuse_passwords(self) -> None:
+        """Refuse passwords in addresses: Spark shows them, as it only hides them by their key."""
+        shown = [k for k, v in self._left.items() if k != "uri" or self.kind != "sql"]
+        found = sorted(k for k in shown if _PASSWORD_IN_ADDRESS.search(self._left[k]))
+        if found:
+            raise self._make_error(
+                f"a password in the address of {', '.join(found)}, which Spark would show",
+                "write login and password in fields of their own; a proxy with a password cannot "
+                "be used by Spark",
+            )
 
     def _make_error(self, facts: str, next_step: str) -> ConfigurationError:
         return ConfigurationError(f"{self._connection}: {facts}", next_step)

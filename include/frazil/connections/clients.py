@@ -3,9 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote, urlparse, urlunparse
+from urllib.parse import quote
 
-from frazil.connections.catalog_settings import complete_properties, read_type, to_spark_catalog
+from frazil.connections.addresses import add_port, join_address, join_addresses, refuse_fields
+from frazil.connections.catalog_settings import (
+    complete_properties,
+    read_database_url,
+    read_type,
+    to_spark_catalog,
+)
 from frazil.connections.lookup import CATALOG_NAME_KEY, Connection, find_connection
 from frazil.errors import ConfigurationError, ConnectionMissingError
 
@@ -50,16 +56,15 @@ def find_catalog(connection_id: str) -> CatalogPreset:
     connection = find_connection(connection_id)
     given = dict(connection.extra)
     name = given.pop(CATALOG_NAME_KEY, "lake")
-    if connection.host and "uri" not in given:
-        given["uri"] = connection.host
+    _add_catalog_address(given, connection)
     _add_catalog_login(given, connection)
     properties = complete_properties(given)
-    if "uri" not in properties and read_type(properties) not in _WITHOUT_ADDRESS:
+    if "uri" not in properties and read_type(properties) in _WITH_ADDRESS:
         raise ConnectionMissingError(
             f"connection {connection_id!r} has no `uri` in its extra",
             "add `uri`, `type` and `warehouse` to the extra, as for pyiceberg.catalog.load_catalog",
         )
-    if not _CATALOG_NAME.fullmatch(str(name)):
+    if not _CATALOG_NAME.fullmatch(name) or name == _OF_SPARK:
         raise ConfigurationError(
             f"connection {connection_id!r}: catalog name {name!r} is not an identifier of Spark "
             "SQL: a table would be created, and then no batch could be written to it",
@@ -69,7 +74,40 @@ def find_catalog(connection_id: str) -> CatalogPreset:
     return CatalogPreset(name, properties, to_spark_catalog(connection_id, given))
 
 
-_WITHOUT_ADDRESS = frozenset({"glue"})
+_WITH_ADDRESS = frozenset({"sql", "rest", "hive"})
+_OF_SPARK = "spark_catalog"
+"""Spark's own catalog, which no setting of ours may replace."""
+_WEB = frozenset({"http", "https"})
+
+
+def _add_catalog_address(given: dict[str, str], connection: Connection) -> None:
+    """Add the address that host, port and schema give; the schema is a database or a path.
+
+    Airflow reads `https://host:8181/path?type=rest` as a connection of type `https`.
+
+    Raises:
+        ConfigurationError: there is no scheme, no host, or `uri` says something else.
+    """
+    if not connection.host:
+        refuse_fields(connection, "port", "schema")
+        return
+    address = join_address(connection, connection.host, connection.port)
+    if "://" not in address:
+        if connection.conn_type not in _WEB:
+            raise ConfigurationError(
+                f"connection {connection.id!r}: its host has no scheme, so the kind of catalog is "
+                "unknown",
+                "write the whole address as `uri` in the extra, such as https://host:8181/catalog",
+            )
+        address = f"{connection.conn_type}://{address}"
+    if connection.schema:
+        address = f"{address.rstrip('/')}/{connection.schema}"
+    if given.setdefault("uri", address) != address:
+        raise ConfigurationError(
+            f"connection {connection.id!r}: its host, port and schema give another address than "
+            "`uri` in its extra",
+            "remove one of them",
+        )
 
 
 def _add_catalog_login(given: dict[str, str], connection: Connection) -> None:
@@ -81,13 +119,14 @@ def _add_catalog_login(given: dict[str, str], connection: Connection) -> None:
                 "set its login; the token of a REST catalog is `token` in the extra",
             )
         return
-    parsed, password = urlparse(given.get("uri", "")), connection.password or ""
+    password = connection.password or ""
     kind, credential = read_type(given), f"{connection.login}:{password}"
     if kind == "rest" and given.setdefault("credential", credential) == credential:
         return
-    if kind == "sql" and parsed.hostname and not parsed.username:
-        user = f"{quote(connection.login, safe='')}:{quote(password, safe='')}"
-        given["uri"] = urlunparse(parsed._replace(netloc=f"{user}@{parsed.netloc}"))
+    url = read_database_url(connection.id, given["uri"]) if kind == "sql" else None
+    if url is not None and url.host and not url.username:
+        added = url.set(username=connection.login, password=password)
+        given["uri"] = added.render_as_string(hide_password=False)
         return
     raise ConfigurationError(
         f"connection {connection.id!r}: its login would have no effect: a catalog of type {kind} "
@@ -108,9 +147,12 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
         ConfigurationError: host or login would be ignored.
     """
     connection = find_connection(connection_id)
+    refuse_fields(connection, "schema")
     config = dict(connection.extra)
+    if "metadata.broker.list" in config:  # librdkafka's other name
+        config.setdefault("bootstrap.servers", config.pop("metadata.broker.list"))
     if connection.host:
-        host = f"{connection.host}:{connection.port}" if connection.port else connection.host
+        host = join_addresses(connection, connection.host, connection.port)
         if config.setdefault("bootstrap.servers", host) != host:
             raise ConfigurationError(
                 f"connection {connection_id!r}: its host {host} and `bootstrap.servers` "
@@ -122,8 +164,15 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
             f"connection {connection_id!r} has no `bootstrap.servers` in its extra",
             'set the extra to {"bootstrap.servers": "host:9092"}',
         )
+    # Java needs the port that librdkafka assumes.
+    config["bootstrap.servers"] = ",".join(
+        add_port(connection, each, _KAFKA_PORT) for each in config["bootstrap.servers"].split(",")
+    )
     _add_login(config, connection)
     return config
+
+
+_KAFKA_PORT = 9092
 
 
 def _add_login(config: dict[str, str], connection: Connection) -> None:
@@ -162,13 +211,10 @@ def find_spark_remote(connection_id: str = CONNECT_CONNECTION) -> str:
         ConfigurationError: the extra has another key.
     """
     connection = find_connection(connection_id)
-    host = connection.host or "127.0.0.1"
-    address = host if host.startswith("sc://") else f"sc://{host}"
-    if connection.port:
-        plain, _, parameters = address.partition("/;")
-        address = f"{plain.rstrip('/')}:{connection.port}" + (
-            f"/;{parameters}" if parameters else ""
-        )
+    refuse_fields(connection, "schema")
+    plain, _, parameters = (connection.host or "127.0.0.1").partition("/;")
+    plain = join_address(connection, plain.removeprefix("sc://").rstrip("/"), connection.port)
+    address = f"sc://{plain}" + (f"/;{parameters}" if parameters else "")
     unknown = sorted(connection.extra.keys() - _OF_CONNECT)
     if unknown:
         raise ConfigurationError(
@@ -197,20 +243,56 @@ def find_registry_config(connection_id: str) -> dict[str, str]:
     """
     connection = find_connection(connection_id)
     config = dict(connection.extra)
-    if "url" not in config:
-        if not connection.host:
-            raise ConnectionMissingError(
-                f"connection {connection_id!r} has no host",
-                "set its host to the registry's address, for example "
-                "https://registry.example.org:8081",
-            )
-        host = connection.host if "://" in connection.host else f"http://{connection.host}"
-        config["url"] = f"{host}:{connection.port}" if connection.port else host
-    if connection.login:
-        config["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
+    _add_registry_address(config, connection)
+    _add_registry_login(config, connection)
     token = config.pop("token", None)
     if token is not None:
         config["bearer.auth.credentials.source"] = "STATIC_TOKEN"
         config["bearer.auth.token"] = token
         config.setdefault("bearer.auth.logical.cluster", "")
     return config
+
+
+def _add_registry_address(config: dict[str, str], connection: Connection) -> None:
+    """Add the address; the schema is `http` or `https`, as in connections of type HTTP."""
+    if not connection.host:
+        refuse_fields(connection, "port", "schema")
+        if "url" not in config:
+            raise ConnectionMissingError(
+                f"connection {connection.id!r} has no host",
+                "set its host to the registry's address, for example "
+                "https://registry.example.org:8081",
+            )
+        return
+    scheme = connection.schema or "http"
+    if scheme not in _WEB:
+        refuse_fields(connection, "schema")
+    addresses = [
+        each if "://" in each else f"{scheme}://{each}"
+        for each in join_addresses(connection, connection.host, connection.port).split(",")
+    ]
+    if any(not each.startswith(f"{connection.schema or ''}") for each in addresses):
+        refuse_fields(connection, "schema")
+    if config.setdefault("url", ",".join(addresses)) != ",".join(addresses):
+        raise ConfigurationError(
+            f"connection {connection.id!r}: its host and `url` in its extra differ",
+            "remove one of them",
+        )
+
+
+def _add_registry_login(config: dict[str, str], connection: Connection) -> None:
+    """Add login and password as basic authentication."""
+    if not connection.login:
+        if connection.password:
+            raise ConfigurationError(
+                f"connection {connection.id!r} has a password without a login",
+                "set its login; a bearer token is `token` in the extra",
+            )
+        return
+    user = f"{connection.login}:{connection.password or ''}"
+    if "token" in config or config.setdefault("basic.auth.user.info", user) != user:
+        raise ConfigurationError(
+            f"connection {connection.id!r}: its login, and `token` or `basic.auth.user.info` in "
+            "its extra, name two users",
+            "remove one of them",
+        )

@@ -8,9 +8,9 @@ only held in memory.
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlparse
 
 from frazil.environment import home_dir
 from frazil.errors import ConfigurationError, ConnectionMissingError
@@ -24,6 +24,9 @@ _SECRET_WORDS = (
 
 _HEADER_PREFIX = "header."
 """Prefix of headers that a REST catalog receives with each request; any of them may be a secret."""
+
+
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^@\s]+@")
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,18 @@ def is_secret(key: str, value: str) -> bool:
     lowered = key.lower().replace("_", "-")
     if lowered.startswith(_HEADER_PREFIX) or any(word in lowered for word in _SECRET_WORDS):
         return True
-    return bool(urlparse(value).password)
+    return bool(_PASSWORD_IN_URL.search(value))
 
 
 def is_in_environment(connection_id: str) -> bool:
     """Return whether the environment defines a connection."""
     return f"AIRFLOW_CONN_{connection_id.upper()}" in os.environ
+
+
+def is_given(connection_id: str) -> bool:
+    """Return whether the environment or Airflow defines a connection, not only the own stack."""
+    others = _resolvers[1:]
+    return is_in_environment(connection_id) or any(ask(connection_id) for ask in others)
 
 
 def connection_from_environment(connection_id: str) -> Connection | None:
@@ -99,6 +108,12 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
             f"AIRFLOW_CONN_{connection_id.upper()} is not a connection in Airflow's JSON format",
             'write it as {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}}',
         ) from error
+    unknown = sorted(content.keys() - _FIELDS)
+    if unknown:
+        raise ConfigurationError(
+            f"connection {connection_id!r}: unknown fields: {', '.join(unknown)}",
+            f"use {', '.join(sorted(_FIELDS))}; settings of a client belong into `extra`",
+        )
     texts = {
         name: str(content[name])  # YAML and shells write a password of digits as a number
         for name in ("host", "login", "password", "conn_type", "schema")
@@ -106,10 +121,52 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
     }
     return Connection(
         id=connection_id,
-        port=content.get("port"),
+        port=_read_port(connection_id, content.get("port")),
         extra=read_extra(connection_id, dict(given)),
         **texts,
     )
+
+
+_FIELDS = frozenset(
+    {"conn_type", "description", "host", "login", "password", "schema", "port", "extra"}
+)
+
+
+def _read_port(connection_id: str, port: object) -> int | None:
+    """Return a port; it may be a text of digits.
+
+    Raises:
+        ConfigurationError: it is no number.
+    """
+    if port in (None, ""):
+        return None
+    if isinstance(port, bool) or not re.fullmatch(r"[0-9]{1,5}", str(port)):
+        raise ConfigurationError(
+            f"connection {connection_id!r}: its port {port!r} is no number of a port",
+            "write it as a number such as 9092",
+        )
+    return int(str(port))
+
+
+def parse_extra(connection_id: str, extra: str | None) -> dict[str, str]:
+    """Return the extra of one of Airflow's connections as texts.
+
+    Airflow itself reads an extra that is not JSON as an empty one: a broker with TLS would then
+    be asked without.
+
+    Raises:
+        ConfigurationError: it is no JSON object, or has a list or an object.
+    """
+    try:
+        found = json.loads(extra) if extra and extra.strip() else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigurationError(
+            f"connection {connection_id!r}: its extra is not a JSON object",
+            'write it with double quotes, such as {"security.protocol": "SASL_SSL"}',
+        )
+    return read_extra(connection_id, found)
 
 
 def read_extra(connection_id: str, extra: Mapping[str, object]) -> dict[str, str]:

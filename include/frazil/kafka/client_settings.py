@@ -75,6 +75,8 @@ _PRODUCER = frozenset({"acks", "compression.type", "enable.idempotence", "linger
 _OWN = frozenset({"aws.region", "aws.profile", "aws.role.arn", "aws.session.name"})
 """Settings of Frazil for Amazon's IAM, known to no client."""
 
+_WITHOUT_EFFECT = SET_BY_FRAZIL | _PRODUCER | _OWN
+
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -123,7 +125,7 @@ def translate_settings(config: Mapping[str, str]) -> ClientSettings:
     translation = _Translation(_unify_names(given), own_java)
     java = translation.run()
     unused = tuple(sorted(given.keys() & (SET_BY_FRAZIL | _PRODUCER)))
-    native: dict[str, Any] = {k: v for k, v in given.items() if k not in _PRODUCER | _OWN}
+    native: dict[str, Any] = {k: v for k, v in given.items() if k not in _WITHOUT_EFFECT}
     if translation.mechanism == MSK_IAM:
         native = {k: v for k, v in native.items() if _ALIASES.get(k, k) != "sasl.mechanism"}
         native |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": _sign_tokens(given)}

@@ -79,6 +79,32 @@ class GroupFacts:
     committed: Mapping[str, Mapping[int, tuple[int, str]]]
 
 
+@contextmanager
+def _refused_settings(bootstrap: str) -> Iterator[None]:
+    """Raise a `ConfigurationError` with the reason where librdkafka refuses settings."""
+    try:
+        yield
+    except KafkaException as exception:
+        reason = exception.args[0].str()
+        raise ConfigurationError(
+            f"settings for Kafka at {bootstrap}: {reason}",
+            _WITH_KERBEROS
+            if "mechanism GSSAPI" in reason
+            else "correct the connection's extra; settings for Spark's Java client alone have the "
+            "prefix `java.`",
+        ) from exception
+
+
+def open_consumer(settings: Mapping[str, Any]) -> Consumer:
+    """Create a consumer.
+
+    Raises:
+        ConfigurationError: librdkafka refuses a setting, as some are only wrong beside others.
+    """
+    with _refused_settings(str(settings.get("bootstrap.servers", "?"))):
+        return Consumer(dict(settings))
+
+
 class KafkaLog:
     """Client of one Kafka cluster for topics and offsets."""
 
@@ -96,17 +122,8 @@ class KafkaLog:
             **self._config,
             "error_cb": lambda error: events.append(error.str()),
         }
-        try:
+        with _refused_settings(self._bootstrap):
             self._admin = AdminClient(observed)
-        except KafkaException as exception:
-            reason = exception.args[0].str()
-            raise ConfigurationError(
-                f"settings for Kafka at {self._bootstrap}: {reason}",
-                _WITH_KERBEROS
-                if "mechanism GSSAPI" in reason
-                else "correct the connection's "
-                "extra; settings for Spark's Java client alone have the prefix `java.`",
-            ) from exception
 
     def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:
         """Fetch ids and offsets of a topic.
@@ -246,7 +263,7 @@ class KafkaLog:
             KafkaUnavailableError: the user may not read the topic, or nothing answered in time.
         """
         settings = {"group.id": "frazil-probe", "enable.partition.eof": True}
-        consumer = Consumer({**self._config, **settings, "enable.auto.commit": False})
+        consumer = open_consumer({**self._config, **settings, "enable.auto.commit": False})
         try:
             consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
             deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -270,7 +287,7 @@ class KafkaLog:
         """
         if not starts:
             return {}
-        consumer = Consumer(
+        consumer = open_consumer(
             {
                 **self._config,
                 "group.id": "frazil-probe",

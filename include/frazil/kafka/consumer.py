@@ -19,7 +19,7 @@ from confluent_kafka import (
 
 from frazil.errors import KafkaUnavailableError
 from frazil.kafka.client_settings import to_librdkafka
-from frazil.kafka.cluster import KafkaLog, TopicFacts
+from frazil.kafka.cluster import KafkaLog, TopicFacts, open_consumer
 from frazil.ledger.coordinates import (
     FIRST_TIMESTAMP_MS,
     LAST_TIMESTAMP_MS,
@@ -104,7 +104,7 @@ class OffsetConsumer:
         Raises:
             KafkaUnavailableError: nothing arrived for 30 seconds before a range's end.
         """
-        consumer = Consumer(
+        consumer = open_consumer(
             {
                 "log_level": 0,
                 "fetch.queue.backoff.ms": 10,

@@ -218,7 +218,11 @@ def read_json_schema(registered: Registered) -> Source:
         others = {name: _load(text) for name, text in registered.references}
         registry, uri = _register(root, others)
     except (TypeError, AttributeError) as error:
-        message = "is not a valid JSON Schema: $id, $ref, $anchor or $defs has a wrong type"
+        message = (
+            "is not a valid JSON Schema: it is no object, or one of its keywords that name or hold "
+            "schemas ($id, $ref, $defs, properties, items, allOf, then …) has a wrong type; a list "
+            "of `items` needs a `$schema` such as http://json-schema.org/draft-07/schema#"
+        )
         raise UnreadableSchemaError(message) from error
     except ValueError as error:
         message = f"is not a valid JSON Schema: {error}"

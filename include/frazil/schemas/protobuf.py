@@ -111,13 +111,17 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
 
 def _load_files(registered: Registered) -> FileDescriptorSet:
     """Load a schema and its imports, each file after its imports."""
-    texts = {**dict(registered.references), "frazil.proto": registered.text}
+    references = dict(registered.references)
+    own = "frazil.proto"
+    while own in references:
+        own = f"own/{own}"
+    texts = {**references, own: registered.text}
     parsed = {name: _parse_descriptor(text, name) for name, text in texts.items()}
     if any(each is None for each in parsed.values()):
-        return _compile(texts)
+        return _compile(texts, own)
     known = {name: each for name, each in parsed.items() if each is not None}
     files = FileDescriptorSet()
-    _add_file(files, known["frazil.proto"], known)
+    _add_file(files, known[own], known)
     return files
 
 
@@ -160,8 +164,8 @@ def _find_standard(name: str) -> FileDescriptorProto:
     return found
 
 
-def _compile(texts: dict[str, str]) -> FileDescriptorSet:
-    """Compile .proto syntax, for registries that cannot return descriptors.
+def _compile(texts: dict[str, str], own: str) -> FileDescriptorSet:
+    """Compile the text named `own` from .proto syntax, as registries may have no descriptors.
 
     Raises:
         ValueError: a reference's name leaves the folder, or protoc rejected the schema.
@@ -181,7 +185,7 @@ def _compile(texts: dict[str, str]) -> FileDescriptorSet:
         output, standard = Path(folder, "compiled.bin"), Path(folder, "standard.bin")
         standard.write_bytes(_list_standard(texts).SerializeToString())
         command = ["protoc", f"-I{folder}", f"--descriptor_set_in={standard}", "--include_imports"]
-        if protoc.main([*command, f"--descriptor_set_out={output}", "frazil.proto"]) != 0:
+        if protoc.main([*command, f"--descriptor_set_out={output}", own]) != 0:
             raise ValueError("protoc rejected it; see its messages in this step's log")
         return FileDescriptorSet.FromString(output.read_bytes())
 

@@ -19,10 +19,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlparse
 
 import psutil  # type: ignore[import-untyped]
 
+from frazil.connections.addresses import split_address
 from frazil.environment import fork_server_address, shipped_path
 from frazil.errors import FrazilError, JobFailedError, SparkUnavailableError, is_debugging
 from frazil.ledger.usage import count_job
@@ -37,6 +37,7 @@ JOBS_DIR = shipped_path("spark_jobs")
 CONNECT_TIMEOUT_SECONDS = 3.0
 _TAIL_LINES = 15
 _POLL_SECONDS = 0.5
+CONNECT_PORT = 15002
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 ResultMessage = TypeVar("ResultMessage", bound=Message)
@@ -169,16 +170,15 @@ class SparkEngine(Engine):
         plain, _, parameters = self.remote.partition(";")
         names = {pair.partition("=")[0] for pair in parameters.split(";")}
         is_secure = "use_ssl=true" in parameters or (
-            "token" in names and urlparse(plain).hostname != "localhost"
+            "token" in names and split_address(plain, CONNECT_PORT)[0] != "localhost"
         )
         return f"{plain.rstrip('/')}{' with a token' * ('token' in names)}{', by TLS' * is_secure}"
 
     def _require_reachable(self) -> None:
         """Check that the port is open: the Connect client would retry for minutes."""
         plain = self.remote.partition(";")[0]  # the parameters may include a token
-        address = urlparse(plain)
         try:
-            check_listens(address.hostname or "127.0.0.1", address.port or 15002)
+            check_listens(*split_address(plain, CONNECT_PORT))
         except OSError as error:
             raise SparkUnavailableError(
                 f"Spark Connect at {plain}: {error}",
@@ -296,10 +296,10 @@ def find_local_server(remote: str) -> psutil.Process | None:
     Linux only. `psutil.net_connections` would read the open files of all processes and decode each
     closed connection, of which a busy machine has thousands.
     """
-    address = urlparse(remote.partition(";")[0])
-    if address.hostname not in _LOCAL_HOSTS:
+    host, port = split_address(remote.partition(";")[0], CONNECT_PORT)
+    if host not in _LOCAL_HOSTS:
         return None
-    listening = _find_listening_socket(address.port or 15002)
+    listening = _find_listening_socket(port)
     if listening is None:
         return None
     for process_id in psutil.pids():

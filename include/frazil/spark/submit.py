@@ -11,8 +11,8 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlparse
 
+from frazil.connections.addresses import join_addresses, refuse_fields, split_address
 from frazil.connections.clients import CatalogPreset
 from frazil.connections.lookup import Connection
 from frazil.environment import home_dir, python_path
@@ -122,13 +122,12 @@ class SubmitEngine(Engine):
 def list_masters(master: str) -> list[tuple[str, int]]:
     """List host and port of standalone masters or of a Kubernetes API server; empty for others."""
     if master.startswith(_STANDALONE):
-        addresses = [address.partition(":") for address in master[len(_STANDALONE) :].split(",")]
-        return [(host, int(port or _STANDALONE_PORT)) for host, _, port in addresses]
+        addresses = master[len(_STANDALONE) :].split(",")
+        return [split_address(address, _STANDALONE_PORT) for address in addresses]
     if not master.startswith(_KUBERNETES):
         return []
     address = master.removeprefix(_KUBERNETES)
-    parsed = urlparse(address if "://" in address else f"https://{address}")
-    return [(parsed.hostname or "", parsed.port or (80 if parsed.scheme == "http" else 443))]
+    return [split_address(address, 80 if address.startswith("http://") else 443)]
 
 
 def run_guarded(command: list[str], environment: Mapping[str, str]) -> JobExit:
@@ -156,9 +155,13 @@ def resolve_master(connection: Connection) -> str:
             f"connection {connection.id!r} has no host",
             "set its host to the master, for example spark://master.example.org, and its port",
         )
+    refuse_fields(connection, "login", "password", "schema")
     is_whole = scheme == "spark" and ("://" in host or not connection.port)
     master = host if is_whole else f"{scheme}://{host}"
-    return f"{master}:{connection.port}" if connection.port else master
+    if not master.startswith((_STANDALONE, _KUBERNETES)):
+        return f"{master}:{connection.port}" if connection.port else master
+    kind = next(each for each in (_STANDALONE, _KUBERNETES) if master.startswith(each))
+    return kind + join_addresses(connection, master.removeprefix(kind), connection.port)
 
 
 def validate_extra(connection: Connection) -> None:

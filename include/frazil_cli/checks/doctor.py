@@ -19,7 +19,7 @@ from frazil.connections.clients import (
     find_registry_config,
     find_spark_remote,
 )
-from frazil.connections.lookup import find_connection, is_in_environment
+from frazil.connections.lookup import find_connection, is_given
 from frazil.environment import (
     DEFAULT_POOL,
     choose_pool,
@@ -218,9 +218,9 @@ def _check_connections(streams: Sequence["Stream"]) -> Iterator[Check]:
 
     sources = {stream.source.connection for stream in streams}
     catalogs = {stream.table.connection for stream in streams}
-    for connection_id in sorted(filter(is_in_environment, sources)):
+    for connection_id in sorted(filter(is_given, sources)):
         yield _probe_connection(connection_id, probe_kafka)
-    for connection_id in sorted(filter(is_in_environment, catalogs)):
+    for connection_id in sorted(filter(is_given, catalogs)):
         answer = _probe_connection(connection_id, probe_catalog)
         yield answer
         names = {each.table.name for each in streams if each.table.connection == connection_id}
@@ -228,7 +228,7 @@ def _check_connections(streams: Sequence["Stream"]) -> Iterator[Check]:
             yield from _check_tables(TableStore(find_catalog(connection_id)), sorted(names))
     yield from _check_spark(streams)
     registries = {p.options.registry for stream in streams for p in list_payloads(stream)}
-    for connection_id in sorted(filter(is_in_environment, registries)):
+    for connection_id in sorted(filter(is_given, registries)):
         yield _probe_connection(connection_id, probe_registry)
 
 
@@ -267,9 +267,9 @@ def _check_spark(streams: Sequence["Stream"]) -> Iterator[Check]:
 
     submitted = [stream for stream in streams if stream.batch.engine == "submit"]
     catalogs = [stream.table.connection for stream in submitted]
-    if len(submitted) < len(streams) and is_in_environment(CONNECT_CONNECTION):
+    if len(submitted) < len(streams) and is_given(CONNECT_CONNECTION):
         yield _probe_connection(CONNECT_CONNECTION, probe_connect)
-    if submitted and is_in_environment(SPARK_CONNECTION):
+    if submitted and is_given(SPARK_CONNECTION):
         yield _probe_connection(SPARK_CONNECTION, probe_submit)
 
 

@@ -4,7 +4,7 @@ The parser takes `"12,50"` as 1250 and digits of any script as digits, rounds th
 digit behind the point, and needs a minute for `1e99999999`. Decimals of at most 18 digits are
 parsed by it all the same, since a variant takes longer. So a pattern first looks for values that
 could be misread, by the names of the fields: texts that are not short plain numbers, exponents of
-two digits, long numbers. Only the records found are parsed as variants, which show what was sent.
+two digits, short ones behind many digits, long numbers. Only the records found are parsed as variants, which show what was sent.
 """
 
 import re
@@ -26,7 +26,8 @@ from frazil.streams.column_types import (
 from frazil_spark.decode.frame import find_bytes
 
 _SHORT_TEXT = '"(?!-?[0-9]{1,19}(?:[.][0-9]{1,18})?")'
-_SUSPECT = rf"{_SHORT_TEXT}|-?[0-9.]++[eE][+-]?[0-9]{{2}}|-?[0-9.]{{21}}"
+_SUSPECT = rf"{_SHORT_TEXT}|-?[0-9.]++[eE][+-]?[0-9]{{2}}|-?[0-9.]{{12,20}}+[eE]-|-?[0-9.]{{21}}"
+"""A short exponent counts behind a long fraction: together they may pass the digits to spare."""
 _LONG_EXPONENT = r"-?[0.]+[eE][+-]?0*[1-9][0-9]{2}|-?[0-9.]+[eE][+-]?0*[1-9][0-9]{3}"
 """Not `1e300`, which may be a double of another field; as a decimal a variant shows its misfit."""
 _LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}})"

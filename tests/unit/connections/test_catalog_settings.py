@@ -13,6 +13,7 @@ GLUE = {"type": "glue"}
 JDBC = "org.apache.iceberg.jdbc.JdbcCatalog"
 DELEGATION = {"header.X-Iceberg-Access-Delegation": "vended-credentials"}
 S3_FILES = "org.apache.iceberg.aws.s3.S3FileIO"
+ADLS = "a.dfs.core.windows.net"
 ARN = "arn:aws:s3tables:eu-west-1:111122223333:bucket/lake"
 
 
@@ -145,7 +146,15 @@ def test_a_rest_catalog_is_opened_in_the_same_way(
         ),
         (
             {"adls.account-name": "a", "adls.sas-token": "s"},
-            {"adls.auth.shared-key.account.name": "a", "adls.sas-token.a": "s"},
+            {"adls.auth.shared-key.account.name": "a", f"adls.sas-token.{ADLS}": "s"},
+        ),
+        (
+            {"adls.sas-token": "s", "warehouse": f"abfss://c@{ADLS}/lake"},
+            {
+                f"adls.sas-token.{ADLS}": "s",
+                "warehouse": f"abfss://c@{ADLS}/lake",
+                "io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+            },
         ),
         ({"s3.connect-timeout": "5", "py-io-impl": "x"}, {}),
     ],
