@@ -40,6 +40,7 @@ from frazil.errors import (
 )
 from frazil.iceberg.commits import is_definite_conflict
 from frazil.iceberg.file_io import ask_for_reason
+from frazil.iceberg.patience import Result, wait_for_answer
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -99,9 +100,10 @@ class TableStore:
     def catalog(self) -> Catalog:
         """Open the catalog once."""
         if self._catalog is None:
-            with translated_errors(f"opening catalog {self.preset.name}"):
+            doing = f"opening catalog {self.preset.name}"
+            with translated_errors(doing):
                 counted = {"py-io-impl": COUNTED_FILES, **self.preset.properties}
-                catalog = load_catalog(self.preset.name, **counted)
+                catalog = self._ask(doing, lambda: load_catalog(self.preset.name, **counted))
             require_branches(self.preset.name, catalog.properties)
             self._catalog = catalog
         return self._catalog
@@ -112,8 +114,10 @@ class TableStore:
         Raises:
             CatalogUnavailableError: the catalog did not answer.
         """
-        with translated_errors(f"listing the namespaces of catalog {self.preset.name}"):
-            return f"{len(self.catalog.list_namespaces())} namespaces"
+        doing = f"listing the namespaces of catalog {self.preset.name}"
+        with translated_errors(doing):
+            found = self._ask(doing, self.catalog.list_namespaces)
+            return f"{len(found)} namespaces"
 
     def find(self, name: str) -> Table | None:
         """Load a table; None if there is none.
@@ -121,14 +125,22 @@ class TableStore:
         Raises:
             CatalogUnavailableError: the catalog did not answer.
         """
-        with self._translated(f"loading table {name} from catalog {self.preset.name}"):
+        doing = f"loading table {name} from catalog {self.preset.name}"
+        with self._translated(doing):
             count_request("catalog")
+            catalog = self.catalog
             try:
-                return self.catalog.load_table(name)
+                return self._ask(doing, lambda: catalog.load_table(name))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
             except (ValidationError, pydantic.ValidationError) as error:
                 raise _unreadable_metadata(name, error) from error
+
+    def _ask(self, doing: str, request: Callable[[], Result]) -> Result:
+        """Wait for the answer of a server for a limited time; a file needs no limit."""
+        if self.preset.properties.get("uri", "").startswith("sqlite"):
+            return request()
+        return wait_for_answer(doing, request)
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
