@@ -4,7 +4,8 @@ The parser takes `"12,50"` as 1250 and digits of any script as digits, rounds th
 digit behind the point, and needs a minute for `1e99999999`. Decimals of at most 18 digits are
 parsed by it all the same, since a variant takes longer. So a pattern first looks for values that
 could be misread, by the names of the fields: texts that are not short plain numbers, exponents of
-two digits, short ones behind many digits, long numbers. Only the records found are parsed as variants, which show what was sent.
+two digits, short ones behind many digits, long numbers. Only the records found are parsed as
+variants, which show what was sent.
 """
 
 import re
