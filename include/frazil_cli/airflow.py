@@ -1,13 +1,19 @@
-"""`frazil airflow`: the files and settings with which an Airflow of your own runs Frazil."""
+"""`frazil airflow`: what an Airflow of your own needs to run Frazil; and its connections."""
 
 import json
+import os
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
 
 import typer
 
+from frazil.connections.lookup import Connection, add_resolver, parse_extra, read_fields
 from frazil.environment import home_dir, shipped_path
 from frazil.errors import ConfigurationError
 
@@ -101,3 +107,37 @@ def describe_settings(folder: Path) -> str:
     ]
     note = "# Connections that Airflow does not have yet (docs/connections.md), for example:"
     return "\n".join([*lines, note, *examples, ""])
+
+
+def use_stored_connections() -> None:
+    """Resolve connection ids by Airflow, where it is set up on this machine."""
+    add_resolver(_find_connection)
+
+
+def _find_connection(connection_id: str) -> Connection | None:
+    """Ask Airflow's command line for a connection, in its secrets backend and its database.
+
+    Raises:
+        ConfigurationError: its extra is no JSON object.
+    """
+    program = shutil.which("airflow", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None or not _is_airflow_set_up():
+        return None
+    command = (program, "connections", "get", connection_id, "--output", "json")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        [found] = json.loads(ended.stdout)
+    except ValueError:  # "Connection not found.", or no database
+        return None
+    # Airflow prints `true` as "True"; the address has an extra as it was written, if not all texts.
+    written = parse_qs(urlsplit(found["get_uri"]).query).get("__extra__", [])
+    extra = parse_extra(connection_id, next(iter(written), json.dumps(found["extra_dejson"])))
+    return read_fields(connection_id, found, extra)
+
+
+def _is_airflow_set_up() -> bool:
+    """Return whether Airflow is configured here; each of its commands would configure it."""
+    home = os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow"
+    return Path(home, "airflow.cfg").is_file() or any(
+        name.startswith(("AIRFLOW__DATABASE__", "AIRFLOW__SECRETS__")) for name in os.environ
+    )

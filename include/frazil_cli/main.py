@@ -11,8 +11,7 @@ from typer.core import TyperGroup
 
 from frazil import __version__
 from frazil.errors import FrazilError, UnknownStreamError, hide_message, is_debugging
-from frazil_cli.airflow import airflow_app
-from frazil_cli.airflow_connections import use_stored_connections
+from frazil_cli.airflow import airflow_app, use_stored_connections
 from frazil_cli.checks.doctor import doctor
 from frazil_cli.cost import cost
 from frazil_cli.dead_letters import dead_letters, replay_dead_letters

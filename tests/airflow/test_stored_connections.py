@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ASKING = """
 from frazil.connections.clients import find_kafka_config
-from frazil_cli.airflow_connections import use_stored_connections
+from frazil_cli.airflow import use_stored_connections
 use_stored_connections()
 print(find_kafka_config("kafka_of_airflow"))
 """
@@ -22,7 +22,11 @@ source: {topic: orders, connection: kafka_of_airflow}
 value: {columns: {id: long!}}
 table: {name: demo.orders}
 """
-EXTRA = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+EXTRA = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "PLAIN",
+    "socket.keepalive.enable": True,
+}
 
 
 @pytest.fixture
@@ -67,6 +71,7 @@ def test_a_connection_of_airflows_database_is_used(environment: dict[str, str]) 
     assert "'bootstrap.servers': '127.0.0.1:1'" in config.stdout, config.stderr
     assert "'sasl.password': 'planted-password'" in config.stdout
     assert "'security.protocol': 'SASL_SSL'" in config.stdout
+    assert "'socket.keepalive.enable': 'true'" in config.stdout
     assert plan.returncode == 1
     assert "Kafka at 127.0.0.1:1" in plan.stderr, plan.stderr
     assert "planted-" not in plan.stdout + plan.stderr
@@ -95,10 +100,10 @@ def test_a_connection_of_a_secrets_backend_is_used(
 def test_an_extra_that_is_no_object_is_refused_and_not_read_as_empty(extra: str) -> None:
     script = (
         "from airflow.sdk import Connection\n"
-        "from frazil_airflow.connections import _read\n"
+        "from frazil.connections.lookup import from_airflow\n"
         "from frazil.errors import ConfigurationError\n"
         f"found = Connection(conn_id='k', conn_type='kafka', host='h', extra={extra!r})\n"
-        "try:\n    _read('k', found)\n"
+        "try:\n    from_airflow('k', found)\n"
         "except ConfigurationError as error:\n    print(error.facts)\n"
     )
     ended = subprocess.run(

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from frazil.environment import home_dir
 from frazil.errors import ConfigurationError, ConnectionMissingError
@@ -114,17 +115,24 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
             f"connection {connection_id!r}: unknown fields: {', '.join(unknown)}",
             f"use {', '.join(sorted(_FIELDS))}; settings of a client belong into `extra`",
         )
+    return read_fields(connection_id, content, read_extra(connection_id, dict(given)))
+
+
+def read_fields(
+    connection_id: str, content: Mapping[str, object], extra: Mapping[str, str]
+) -> Connection:
+    """Return a connection from the fields that Airflow's JSON has beside the extra.
+
+    Raises:
+        ConfigurationError: the port is no number.
+    """
     texts = {
         name: str(content[name])  # YAML and shells write a password of digits as a number
         for name in ("host", "login", "password", "conn_type", "schema")
         if content.get(name) is not None
     }
-    return Connection(
-        id=connection_id,
-        port=_read_port(connection_id, content.get("port")),
-        extra=read_extra(connection_id, dict(given)),
-        **texts,
-    )
+    port = _read_port(connection_id, content.get("port"))
+    return Connection(id=connection_id, port=port, extra=extra, **texts)
 
 
 _FIELDS = frozenset(
@@ -167,6 +175,36 @@ def parse_extra(connection_id: str, extra: str | None) -> dict[str, str]:
             'write it with double quotes, such as {"security.protocol": "SASL_SSL"}',
         )
     return read_extra(connection_id, found)
+
+
+class AirflowFields(Protocol):
+    """What Airflow's two classes of connections have in common."""
+
+    host: str | None
+    port: int | None
+    login: str | None
+    password: str | None
+    extra: str | None
+    conn_type: str | None
+    schema: str | None
+
+
+def from_airflow(connection_id: str, found: AirflowFields) -> Connection:
+    """Return one of Airflow's connections as ours.
+
+    Raises:
+        ConfigurationError: its extra is no JSON object.
+    """
+    return Connection(
+        id=connection_id,
+        host=found.host,
+        port=found.port,
+        login=found.login,
+        password=found.password,
+        extra=parse_extra(connection_id, found.extra),
+        conn_type=found.conn_type,
+        schema=found.schema,
+    )
 
 
 def read_extra(connection_id: str, extra: Mapping[str, object]) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """Iceberg tables through PyIceberg: load, create, read their history, translate its errors."""
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from traceback import walk_tb
+from typing import TypeVar
 
 import pydantic
 from pyiceberg.catalog import Catalog, load_catalog
@@ -40,7 +42,6 @@ from frazil.errors import (
 )
 from frazil.iceberg.commits import is_definite_conflict
 from frazil.iceberg.file_io import ask_for_reason
-from frazil.iceberg.patience import Result, wait_for_answer
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import EMPTY_ARCHIVE, Archive, History, LedgerEntry
 from frazil.ledger.usage import count_request
@@ -76,6 +77,12 @@ _AGAIN = "nothing was published, the next run plans the same range again"
 COUNTED_FILES = "frazil.iceberg.file_io.CountedFileIO"
 """File access by PyArrow that counts requests. PyIceberg would choose PyArrow too, except for
 Azure's schemes if `adlfs` is installed. A connection's own `py-io-impl` wins and is not counted."""
+
+
+ANSWER_SECONDS = 120.0
+"""PyIceberg's clients wait for ever; a load balancer gives up after 60 s, a large table is slow."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,39 @@ class TableStore:
                 )
             except (TableAlreadyExistsError, CommitFailedException):
                 return self.load(name)
+
+
+def wait_for_answer(doing: str, request: Callable[[], Result]) -> Result:
+    """Return what a request returns, if it ends within two minutes.
+
+    It must be one that only reads: after the limit its thread waits on, until the server closes
+    the connection or this process ends.
+
+    Raises:
+        CatalogUnavailableError: it did not end in time.
+    """
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(request())
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="catalog request", daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise CatalogUnavailableError(
+            f"{doing}: the catalog accepts connections and does not answer (for "
+            f"{ANSWER_SECONDS:.0f} s)",
+            "see its log, then run again; nothing was published, the next run plans the same range "
+            "again",
+        )
+    return results[0]
 
 
 def require_branches(name: str, properties: Mapping[str, str]) -> None:

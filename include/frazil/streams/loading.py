@@ -4,7 +4,6 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -354,8 +353,8 @@ def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
     try:
         root = loader.get_single_node()
         # Before construct_document, which merges `<<` into the nodes as if keys were repeated.
-        found = (_find_bad_keys(root, (), set()), _find_bad_scalars(loader, root, (), set()))
-        problems = "\n".join(f"{path}:{each}" for each in chain(*found))
+        found = _find_bad_nodes(loader, root, (), set())
+        problems = "\n".join(f"{path}:{each}" for each in found)
         if problems:
             raise StreamFileError(problems, _FIX)
         return root, loader.construct_document(root) if root else None
@@ -363,37 +362,10 @@ def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
         loader.dispose()
 
 
-def _find_bad_scalars(
+def _find_bad_nodes(
     loader: yaml.SafeLoader, node: yaml.Node | None, path: tuple[int | str, ...], seen: set[int]
 ) -> Iterator[str]:
-    """Yield `line: field: problem` for values that YAML cannot read as their type: 2026-02-30.
-
-    YAML raises an error of any class for them.
-    """
-    if node is None or id(node) in seen:
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.ScalarNode):
-        try:
-            loader.construct_object(node)
-        except yaml.YAMLError:
-            return  # construct_document tells it, or handles the node itself, as `<<`
-        except Exception:  # noqa: BLE001 - the constructors of YAML raise what int(), dict[] raise
-            kind = node.tag.rpartition(":")[2]
-            line = node.start_mark.line + 1
-            yield f"{line}: {_name_field(path)}: not a valid {kind}; put it in quotes if it is text"
-        return
-    for index, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
-        pair = child if isinstance(child, tuple) else (None, child)
-        step = index if pair[0] is None else str(pair[0].value)
-        for each in pair:
-            yield from _find_bad_scalars(loader, each, (*path, step), seen)
-
-
-def _find_bad_keys(
-    node: yaml.Node | None, path: tuple[int | str, ...], seen: set[int]
-) -> Iterator[str]:
-    """Yield `line: field: problem` for duplicate keys, and keys that YAML reads as booleans."""
+    """Yield `line: field: problem` for duplicate keys, keys that are booleans, and bad values."""
     if id(node) in seen:  # an alias of a node that was checked already
         return
     seen.add(id(node))
@@ -401,14 +373,27 @@ def _find_bad_keys(
         if key.tag == _BOOLEAN:
             field = _name_field((*path, key.value))
             yield f"{key.start_mark.line + 1}: {field}: a boolean in YAML; put it in quotes"
+        yield from _find_bad_nodes(loader, key, path, seen)
+    if isinstance(node, yaml.ScalarNode) and not _is_readable(loader, node):
+        kind = f"{node.tag.rpartition(':')[2]}; put it in quotes if it is text"
+        yield f"{node.start_mark.line + 1}: {_name_field(path)}: not a valid {kind}"
     lines: dict[int | str, int] = {}
     for key, line, child in _children(node):
         if key in lines:
             field = _name_field((*path, key))
             yield f"{line}: {field}: duplicate key, first in line {lines[key]}"
         lines.setdefault(key, line)
-        if not isinstance(child, yaml.ScalarNode):
-            yield from _find_bad_keys(child, (*path, key), seen)
+        yield from _find_bad_nodes(loader, child, (*path, key), seen)
+
+
+def _is_readable(loader: yaml.SafeLoader, node: yaml.Node) -> bool:
+    """Return whether YAML can read a value as its type, as it cannot read 2026-02-30 as a date."""
+    with contextlib.suppress(yaml.YAMLError):  # told later, or no error at all, as for `<<`
+        try:
+            loader.construct_object(node)
+        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
+            return False
+    return True
 
 
 def _name_field(path: Iterable[int | str]) -> str:

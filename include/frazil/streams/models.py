@@ -13,7 +13,6 @@ from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
 from frazil.streams.change_events import FROM_KEY, OP, OP_TYPE
 from frazil.streams.column_types import (
-    MAX_LONG,
     Column,
     FieldError,
     Primitive,
@@ -40,6 +39,7 @@ from frazil.streams.state_sections import (
     validate_tombstones,
 )
 from frazil.streams.table_properties import validate_properties
+from frazil.streams.timestamps import Count, Days, Hours, Megabytes, Seconds
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
@@ -138,18 +138,16 @@ class Batch(Section):
         description="cron expression of the ingest DAG, which starts at a different second for "
         "each stream; or `continuous`",
     )
-    max_records: int = Field(1_000_000, ge=1, le=MAX_LONG, description="most offsets in one batch")
-    catch_up_records: int | None = Field(
+    max_records: Count = Field(1_000_000, ge=1, description="most offsets in one batch")
+    catch_up_records: Count | None = Field(
         None,
         ge=1,
-        le=MAX_LONG,
         description="most offsets in one batch while more than `max_records` are unread; default: "
         "`max_records`",
     )
-    max_bytes_per_second: int | None = Field(
+    max_bytes_per_second: Count | None = Field(
         None,
         ge=10_000,
-        le=MAX_LONG,
         description="most bytes of keys and values that a job reads from Kafka in a second, for "
         "batches, replays, backfills and audits of values alike; a batch must still end within two "
         "hours; default: no limit",
@@ -194,11 +192,8 @@ class Errors(Section):
         description="share of bad records (0 to 1) above which the batch is blocked; a single bad "
         "record blocks it only with 0",
     )
-    max_bad_records: int | None = Field(
-        None,
-        ge=0,
-        le=MAX_LONG,
-        description="number of bad records above which the batch is blocked",
+    max_bad_records: Count | None = Field(
+        None, ge=0, description="number of bad records above which the batch is blocked"
     )
 
 
@@ -218,16 +213,14 @@ class Quality(Section):
 class Freshness(Section):
     """How far a stream may lag behind its topic."""
 
-    warn_seconds: int = Field(
+    warn_seconds: Seconds = Field(
         180,
         ge=1,
-        le=1_000_000_000,
         description="age in seconds of the oldest unread record from which the level is `warn`",
     )
-    fail_seconds: int = Field(
+    fail_seconds: Seconds = Field(
         600,
         ge=1,
-        le=1_000_000_000,
         description="age in seconds of the oldest unread record from which the level is `fail`",
     )
 
@@ -257,18 +250,10 @@ class Maintenance(Section):
     schedule: Schedule | None = Field(
         None, description="cron expression; default: hourly, at a different minute for each stream"
     )
-    compact_target_mb: int = Field(
-        128, ge=1, le=1_000_000, description="target file size of compaction"
-    )
-    expire_hours: int = Field(
-        72, ge=1, le=876_000, description="age at which snapshots may be expired"
-    )
-    rollback_hours: int = Field(
-        24, ge=0, le=876_000, description="younger snapshots are never expired"
-    )
-    orphan_days: int = Field(
-        3, ge=1, le=36_500, description="age at which orphan files may be removed"
-    )
+    compact_target_mb: Megabytes = Field(128, ge=1, description="target file size of compaction")
+    expire_hours: Hours = Field(72, ge=1, description="age at which snapshots may be expired")
+    rollback_hours: Hours = Field(24, ge=0, description="younger snapshots are never expired")
+    orphan_days: Days = Field(3, ge=1, description="age at which orphan files may be removed")
     expire_rows: ExpireRows | None = Field(
         None, description="deletes old rows; default: all rows are kept"
     )

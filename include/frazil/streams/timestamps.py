@@ -1,13 +1,22 @@
-"""Instants and durations as users write and read them."""
+"""Instants, durations and sizes as users write and read them, within limits."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import Annotated
+
+from pydantic import Field
 
 from frazil.errors import ConfigurationError
 
 EXAMPLE = "2026-01-31T00:00:00Z"
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+Count = Annotated[int, Field(le=2**63 - 1)]
+Megabytes = Annotated[int, Field(le=1_000_000)]
+Seconds = Annotated[int, Field(le=1_000_000_000)]
+Hours = Annotated[int, Field(le=876_000)]
+"""A century, as of days: an instant that long ago is still one that every reader can write."""
+Days = Annotated[int, Field(le=36_500)]
 
 
 def parse_instant(written: object) -> str:

@@ -7,14 +7,14 @@ import pytest
 
 from frazil.connections.clients import CatalogPreset
 from frazil.errors import CatalogUnavailableError
-from frazil.iceberg import patience
-from frazil.iceberg.catalog import TableStore
+from frazil.iceberg import catalog
+from frazil.iceberg.catalog import TableStore, wait_for_answer
 
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Give the address of a server that accepts connections and is silent."""
-    monkeypatch.setattr(patience, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(catalog, "ANSWER_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -33,5 +33,5 @@ def test_a_catalog_that_does_not_answer_is_named(silent: str, uri: str) -> None:
 
 def test_what_a_request_raises_is_raised() -> None:
     with pytest.raises(KeyError):
-        patience.wait_for_answer("asking", lambda: {}["x"])
-    assert patience.wait_for_answer("asking", lambda: None) is None
+        wait_for_answer("asking", lambda: {}["x"])
+    assert wait_for_answer("asking", lambda: None) is None
