@@ -91,7 +91,10 @@ def _add_catalog_address(given: dict[str, str], connection: Connection) -> None:
     if not connection.host:
         refuse_fields(connection, "port", "schema")
         return
-    address = join_address(connection, connection.host, connection.port)
+    is_file = connection.host.startswith("sqlite:///")
+    address = connection.host
+    if not is_file or connection.port:
+        address = join_address(connection, connection.host, connection.port)
     if "://" not in address:
         if connection.conn_type not in _WEB:
             raise ConfigurationError(
@@ -123,7 +126,8 @@ def _add_catalog_login(given: dict[str, str], connection: Connection) -> None:
     kind, credential = read_type(given), f"{connection.login}:{password}"
     if kind == "rest" and given.setdefault("credential", credential) == credential:
         return
-    url = read_database_url(connection.id, given["uri"]) if kind == "sql" else None
+    name = f"connection {connection.id!r}"
+    url = read_database_url(name, given.get("uri", "")) if kind == "sql" else None
     if url is not None and url.host and not url.username:
         added = url.set(username=connection.login, password=password)
         given["uri"] = added.render_as_string(hide_password=False)
@@ -149,8 +153,8 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
     connection = find_connection(connection_id)
     refuse_fields(connection, "schema")
     config = dict(connection.extra)
-    if "metadata.broker.list" in config:  # librdkafka's other name
-        config.setdefault("bootstrap.servers", config.pop("metadata.broker.list"))
+    if "bootstrap.servers" not in config and "metadata.broker.list" in config:
+        config["bootstrap.servers"] = config.pop("metadata.broker.list")  # librdkafka's other name
     if connection.host:
         host = join_addresses(connection, connection.host, connection.port)
         if config.setdefault("bootstrap.servers", host) != host:

@@ -55,7 +55,8 @@ def write_connection(given: Connection, opened_by: Open) -> str:
     """Write a catalog connection that is the given one, but opened by a function of this module."""
     kept = {WRAPPED + key if key in _RENAMED else key: text for key, text in given.extra.items()}
     extra = {**kept, "py-catalog-impl": f"{__name__}.{opened_by.__name__}"}
-    return json.dumps(vars(replace(given, extra=extra)))
+    fields = vars(replace(given, extra=extra))
+    return json.dumps({name: value for name, value in fields.items() if name != "id"})
 
 
 def _open(name: str, properties: dict[str, str], answer: Answer) -> Catalog:

@@ -98,6 +98,7 @@ SQL = {"type": "sql", "warehouse": "file:///lake"}
             "postgresql+psycopg2://me:p%40%2F%23%5Bx@db:5432/cat",
         ),
         ("catalog", {"host": "https://c", "extra": WEB | {"uri": "https://c"}}, "https://c"),
+        ("catalog", {"host": "sqlite:////x/c.db", "extra": SQL}, "sqlite:////x/c.db"),
     ],
 )
 def test_an_address_is_whole(
@@ -153,6 +154,7 @@ def test_an_address_is_whole(
             {"extra": WEB | {"uri": "http://c", "adls.connection-string": "s"}},
             "adls.connection-string",
         ),
+        ("catalog", {"login": "u", "extra": SQL}, "no address of a database"),
         ("catalog", {"extra": {"type": "dynamodb", "warehouse": "s3://w"}}, "not supported"),
     ],
 )
