@@ -43,6 +43,11 @@ class Connection:
     conn_type: str | None = None
     schema: str | None = None
 
+    def to_json(self) -> str:
+        """Return the connection, with its secrets, in Airflow's JSON format."""
+        fields = {name: value for name, value in vars(self).items() if name != "id"}
+        return json.dumps({**fields, "extra": dict(self.extra)})
+
 
 def is_secret(key: str, value: str) -> bool:
     """Return whether a setting is secret and must not leave this process."""

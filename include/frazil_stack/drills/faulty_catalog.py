@@ -4,7 +4,6 @@ PyIceberg loads it by `py-catalog-impl` in the process of the command, for any t
 a commit that moves `main` fails; reads, staging branches and Spark's commits succeed.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -55,8 +54,7 @@ def write_connection(given: Connection, opened_by: Open) -> str:
     """Write a catalog connection that is the given one, but opened by a function of this module."""
     kept = {WRAPPED + key if key in _RENAMED else key: text for key, text in given.extra.items()}
     extra = {**kept, "py-catalog-impl": f"{__name__}.{opened_by.__name__}"}
-    fields = vars(replace(given, extra=extra))
-    return json.dumps({name: value for name, value in fields.items() if name != "id"})
+    return replace(given, extra=extra).to_json()
 
 
 def _open(name: str, properties: dict[str, str], answer: Answer) -> Catalog:

@@ -188,9 +188,7 @@ class Scratch:
         stream = self.like.stream
         for name in (stream.source.connection, stream.table.connection, "spark_connect_default"):
             if connection_from_environment(name) is None:
-                given = find_connection(name)
-                content = {**vars(given), "extra": dict(given.extra)}
-                found[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(content)
+                found[f"AIRFLOW_CONN_{name.upper()}"] = find_connection(name).to_json()
         if self.cluster != self.like.kafka_config:
             own = f"AIRFLOW_CONN_{stream.source.connection.upper()}"
             found[own] = json.dumps({"conn_type": "kafka", "extra": self.cluster})

@@ -1,6 +1,5 @@
 """What a drill does to a catalog meets the one commit that it is about, and nothing else."""
 
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -82,7 +81,7 @@ def test_spark_sees_the_catalog_that_is_wrapped(monkeypatch: pytest.MonkeyPatch,
     login = "me" if uri else None
     extra = {"type": kind, **uri, "warehouse": "file:///x/w"}
     plain = Connection("iceberg_default", login=login, extra=extra)
-    monkeypatch.setenv("AIRFLOW_CONN_PLAIN", json.dumps(vars(plain)))
+    monkeypatch.setenv("AIRFLOW_CONN_PLAIN", plain.to_json())
     monkeypatch.setenv("AIRFLOW_CONN_SPOILED", write_connection(plain, forbid_commits))
 
     assert find_catalog("spoiled").spark_conf() == find_catalog("plain").spark_conf()
