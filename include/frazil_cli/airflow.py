@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
@@ -15,7 +16,7 @@ import typer
 
 from frazil.connections.lookup import Connection, add_resolver, parse_extra, read_fields
 from frazil.environment import home_dir, shipped_path
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, ConnectionMissingError
 
 airflow_app = typer.Typer(help="Set up Frazil in your own Airflow.", no_args_is_help=True)
 
@@ -114,30 +115,47 @@ def use_stored_connections() -> None:
     add_resolver(_find_connection)
 
 
+@cache
 def _find_connection(connection_id: str) -> Connection | None:
     """Ask Airflow's command line for a connection, in its secrets backend and its database.
 
     Raises:
-        ConfigurationError: its extra is no JSON object.
+        ConnectionMissingError: Airflow cannot be asked.
     """
-    program = shutil.which("airflow", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    folders = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+    program = shutil.which("airflow", path=folders)
     if program is None or not _is_airflow_set_up():
         return None
     command = (program, "connections", "get", connection_id, "--output", "json")
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    kept = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "CLICOLOR_FORCE"}}
+    environment = {**kept, "NO_COLOR": "1"}
     try:
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=_WAIT
+        )
+        if _NOT_FOUND in ended.stderr + ended.stdout:
+            return None
         [found] = json.loads(ended.stdout)
-    except ValueError:  # "Connection not found.", or no database
-        return None
+    except (ValueError, subprocess.TimeoutExpired) as error:
+        raise ConnectionMissingError(
+            f"connection {connection_id!r} is not in the environment, and Airflow cannot be asked "
+            "for it",
+            f"run `airflow connections get {connection_id}` to see why",
+        ) from error
     # Airflow prints `true` as "True"; the address has an extra as it was written, if not all texts.
     written = parse_qs(urlsplit(found["get_uri"]).query).get("__extra__", [])
     extra = parse_extra(connection_id, next(iter(written), json.dumps(found["extra_dejson"])))
     return read_fields(connection_id, found, extra)
 
 
+_WAIT = 60
+_NOT_FOUND = "Connection not found"
+
+
 def _is_airflow_set_up() -> bool:
     """Return whether Airflow is configured here; each of its commands would configure it."""
-    home = os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow"
-    return Path(home, "airflow.cfg").is_file() or any(
-        name.startswith(("AIRFLOW__DATABASE__", "AIRFLOW__SECRETS__")) for name in os.environ
+    home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
+    return any((home / name).is_file() for name in ("airflow.cfg", "airflow.db")) or any(
+        name == "AIRFLOW_CONFIG" or name.startswith(("AIRFLOW__DATABASE__", "AIRFLOW__SECRETS__"))
+        for name in os.environ
     )

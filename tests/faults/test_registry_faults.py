@@ -1,9 +1,14 @@
 """The schema registry's faults: it waits, it never drops or quarantines what is good (E17)."""
 
+import base64
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 import stamina
@@ -12,6 +17,7 @@ from conformance.planted import Search
 from pyiceberg.catalog import load_catalog
 from support.avro_bytes import encode, record
 from support.forked import Run
+from support.http_server import Request, serve_http
 from support.registry_lab import RegistryLab, frame, read_table
 
 from faults.batches import Batches, EventfulEngine
@@ -68,6 +74,51 @@ def test_a_registry_that_is_down_stops_a_new_stream_at_its_plan(registry: Regist
     assert search.found == {str(lab.folder / "note")}  # the search finds one
     lab.drain()
     assert [row["id"] for row in read_table(lab)] == [1]
+
+
+@contextmanager
+def guard(address: str, seen: list[bool]) -> Iterator[str]:
+    """Ask for the planted password before a registry; note for each request whether it came."""
+    wanted = "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        seen.append(request.headers.get("Authorization") == wanted)
+        if not seen[-1]:
+            return 401, b'{"error_code": 40101, "message": "Unauthorized"}'
+        try:
+            with urlopen(f"{address}{request.path}", timeout=10) as found:  # noqa: S310 - a registry
+                return found.status, found.read()
+        except HTTPError as error:
+            return error.code, error.read()
+
+    with serve_http(answer) as place:
+        yield place
+
+
+def test_the_password_of_a_registry_that_answers_is_seen_nowhere(registry: RegistryLab) -> None:
+    lab, known = registry.lab, registry.register(json.dumps(V1))
+    registry.send([frame(known, encode(V1, {"id": 1}))])
+    seen: list[bool] = []
+    with guard(lab.stack.registry_url, seen) as place:
+        login = {"conn_type": "http", "host": place, "login": "me"}
+
+        def run(password: str) -> Run:
+            connection = json.dumps({**login, "password": password})
+            given = {"AIRFLOW_CONN_SCHEMA_REGISTRY_DEFAULT": connection}
+            return lab.frazil("run", lab.stream, "--json", **given)
+
+        refused = run("planted-other")
+        good = run(SECRET)
+
+    assert_waits(refused, "RegistryUnavailable", "refuses the login, the password, the key or the")
+    assert good.code == 0, good.out + good.err
+    assert [row["id"] for row in read_table(lab)] == [1]
+    assert {True, False} == set(seen)
+    assert "planted-" not in refused.out + refused.err + good.out + good.err
+    search = Search()
+    search.read_files(lab.stack.home)
+    search.read_files(lab.folder)
+    assert search.found == set()
 
 
 @pytest.mark.core

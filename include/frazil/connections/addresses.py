@@ -27,7 +27,7 @@ def join_address(connection: Connection, host: str, port: int | None = None) -> 
     own = int(found[2]) if found and found[2] else None
     if not found or not 0 < (own or port or 1) <= _MOST:
         raise ConfigurationError(
-            f"connection {connection.id!r}: the address of its server is not a host and a port",
+            f"connection {connection.id!r}: one of its addresses is not a host and a port",
             "write the host as a name or an IP address such as host.example.org, the port as a "
             "number from 1 to 65535",
         )
@@ -46,9 +46,9 @@ def join_addresses(connection: Connection, hosts: str, port: int | None) -> str:
     Raises:
         ConfigurationError: as in `join_address`; only a single host is compared with the port.
     """
-    listed = hosts.split(",")
+    listed = [host for host in hosts.split(",") if host.strip()] or [hosts]
     if len(listed) == 1:
-        return join_address(connection, hosts, port)
+        return join_address(connection, listed[0], port)
     return ",".join(add_port(connection, host, port) for host in listed)
 
 

@@ -5,11 +5,11 @@ Java library, or stands in a table below that names the one it is for, or is ref
 `pyiceberg.NAME` and `spark.NAME` are for one of them alone.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from frazil.connections.lookup import has_password
 from frazil.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ _POSTGRES_OPTIONS: Mapping[str, str] = {
     "application_name": "ApplicationName",
     "target_session_attrs": "targetServerType",
 }
-_DATABASES = frozenset({"sqlite", "postgresql", "mysql"})
+DATABASES = frozenset({"sqlite", "postgresql", "mysql"})
 _SESSIONS = {"read-write": "primary", "any": "any", "primary": "primary"}
 _MYSQL_OPTIONS: Mapping[str, str] = {"charset": "characterEncoding"}
 _CHARSETS = {"utf8mb4": "UTF-8", "utf8": "UTF-8"}
@@ -103,7 +103,6 @@ _OPTIONS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "mysql": (_MYSQL_OPTIONS, _CHARSETS),
 }
 """Database → options of its address for Python and for Java, and Java's words for their values."""
-_PASSWORD_IN_ADDRESS = re.compile(r"://[^/@\s]*:[^@\s]+@")
 _ADLS_HOST = ".dfs.core.windows.net"
 
 
@@ -138,7 +137,7 @@ def complete_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def read_type(properties: Mapping[str, str]) -> str:
     """Return a catalog's type; inferred from the address, as by PyIceberg, if none is named."""
     scheme = properties.get("uri", "").partition("://")[0].partition("+")[0].lower()
-    inferred = "sql" if scheme in _DATABASES else {"thrift": "hive"}.get(scheme, "rest")
+    inferred = "sql" if scheme in DATABASES else {"thrift": "hive"}.get(scheme, "rest")
     return properties.get("type") or properties.get(f"{WRAPPED}type") or inferred
 
 
@@ -254,10 +253,15 @@ class _Translation:
             )
         if dialect == "sqlite":
             return {"uri": f"jdbc:sqlite:file:{url.database or ''}"}
+        repeated = sorted(name for name, value in url.query.items() if not isinstance(value, str))
+        if repeated:
+            raise self._make_error(
+                f"options of its `uri` that are there twice: {', '.join(repeated)}", "remove one"
+            )
         given = {name: str(value) for name, value in url.query.items()}
         if given.get("target_session_attrs", "any") not in _SESSIONS:
             raise self._make_error(
-                "`target_session_attrs` of its `uri` names a server that accepts no commits",
+                "`target_session_attrs` of its `uri` is none that asks for a server with commits",
                 f"use {', '.join(_SESSIONS)}",
             )
         pairs = "&".join(
@@ -363,7 +367,7 @@ class _Translation:
     def _refuse_passwords(self) -> None:
         """Refuse passwords in addresses: Spark shows them, as it only hides them by their key."""
         shown = [k for k, v in self._left.items() if k != "uri" or self.kind != "sql"]
-        found = sorted(k for k in shown if _PASSWORD_IN_ADDRESS.search(self._left[k]))
+        found = sorted(k for k in shown if has_password(self._left[k]))
         if found:
             raise self._make_error(
                 f"a password in the address of {', '.join(found)}, which Spark would show",

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from frazil.connections.addresses import add_port, join_address, join_addresses, refuse_fields
 from frazil.connections.catalog_settings import (
+    DATABASES,
     complete_properties,
     read_database_url,
     read_type,
@@ -90,27 +91,59 @@ def _add_catalog_address(given: dict[str, str], connection: Connection) -> None:
     """
     if not connection.host:
         refuse_fields(connection, "port", "schema")
-        return
-    is_file = connection.host.startswith("sqlite:///")
-    address = connection.host
-    if not is_file or connection.port:
-        address = join_address(connection, connection.host, connection.port)
-    if "://" not in address:
+    elif "uri" in given:
+        if not _names_same(given["uri"], connection):
+            raise ConfigurationError(
+                f"connection {connection.id!r}: its host, port and schema give another address "
+                "than `uri` in its extra",
+                "remove them, or `uri`",
+            )
+    else:
+        given["uri"] = _join_catalog_address(connection, connection.host)
+
+
+def _join_catalog_address(connection: Connection, host: str) -> str:
+    scheme, is_url, rest = host.partition("://")
+    name = f"connection {connection.id!r}"
+    if is_url and scheme.partition("+")[0] in DATABASES:
+        url = read_database_url(name, host)
+        given = {"port": connection.port, "database": connection.schema}
+        for part, value in ((p, v) for p, v in given.items() if v):
+            if getattr(url, part) not in (None, "", value):
+                raise ConfigurationError(
+                    f"{name}: its host has another {part} than its own field for it",
+                    "remove one of them",
+                )
+        url = url.set(port=connection.port or url.port)
+        url = url.set(database=connection.schema or url.database)
+        return url.render_as_string(hide_password=False)
+    if not is_url:
         if connection.conn_type not in _WEB:
             raise ConfigurationError(
-                f"connection {connection.id!r}: its host has no scheme, so the kind of catalog is "
-                "unknown",
+                f"{name}: its host has no scheme, so the kind of catalog is unknown",
                 "write the whole address as `uri` in the extra, such as https://host:8181/catalog",
             )
-        address = f"{connection.conn_type}://{address}"
-    if connection.schema:
-        address = f"{address.rstrip('/')}/{connection.schema}"
-    if given.setdefault("uri", address) != address:
-        raise ConfigurationError(
-            f"connection {connection.id!r}: its host, port and schema give another address than "
-            "`uri` in its extra",
-            "remove one of them",
-        )
+        scheme, rest = connection.conn_type, host
+    if scheme not in _WEB or "/" in rest.rstrip("/") or "?" in rest:
+        refuse_fields(connection, "schema")
+    address = f"{scheme}://{rest}"
+    if "?" not in rest or connection.port:
+        address = join_address(connection, address, connection.port)
+    return f"{address.rstrip('/')}/{connection.schema}" if connection.schema else address
+
+
+def _names_same(uri: str, connection: Connection) -> bool:
+    """Return whether host, port and schema of a connection are those of an address, or missing."""
+    place = _AUTHORITY.search(uri)
+    host = (connection.host or "").rpartition("://")[2].rstrip("/")
+    named = place and place[1].rpartition("@")[2]
+    whole = f"{host}:{connection.port}" if connection.port else host
+    has_schema = not connection.schema or f"/{connection.schema}" in uri
+    is_same = host in (uri, uri.rpartition("://")[2].rstrip("/"))
+    return is_same or bool(named in (host, whole) and has_schema)
+
+
+_AUTHORITY = re.compile(r"://([^/?#]*)")
 
 
 def _add_catalog_login(given: dict[str, str], connection: Connection) -> None:
@@ -170,7 +203,9 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
         )
     # Java needs the port that librdkafka assumes.
     config["bootstrap.servers"] = ",".join(
-        add_port(connection, each, _KAFKA_PORT) for each in config["bootstrap.servers"].split(",")
+        add_port(connection, each, _KAFKA_PORT)
+        for each in config["bootstrap.servers"].split(",")
+        if each.strip()
     )
     _add_login(config, connection)
     return config
@@ -216,7 +251,7 @@ def find_spark_remote(connection_id: str = CONNECT_CONNECTION) -> str:
     """
     connection = find_connection(connection_id)
     refuse_fields(connection, "schema")
-    plain, _, parameters = (connection.host or "127.0.0.1").partition("/;")
+    plain, _, parameters = (connection.host or "127.0.0.1").partition(";")
     plain = join_address(connection, plain.removeprefix("sc://").rstrip("/"), connection.port)
     address = f"sc://{plain}" + (f"/;{parameters}" if parameters else "")
     unknown = sorted(connection.extra.keys() - _OF_CONNECT)

@@ -27,7 +27,8 @@ _HEADER_PREFIX = "header."
 """Prefix of headers that a REST catalog receives with each request; any of them may be a secret."""
 
 
-_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^@\s]+@")
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s:]{0,500}:(?![0-9]+[/?#])[^@\s]{1,500}@")
+"""A user and a password before the host; not a port before a path with an @."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ def is_secret(key: str, value: str) -> bool:
     lowered = key.lower().replace("_", "-")
     if lowered.startswith(_HEADER_PREFIX) or any(word in lowered for word in _SECRET_WORDS):
         return True
-    return bool(_PASSWORD_IN_URL.search(value))
+    return has_password(value)
+
+
+def has_password(address: str) -> bool:
+    """Return whether an address has a password before its host."""
+    return bool(_PASSWORD_IN_URL.search(address))
 
 
 def is_in_environment(connection_id: str) -> bool:
@@ -64,8 +70,9 @@ def is_in_environment(connection_id: str) -> bool:
 
 def is_given(connection_id: str) -> bool:
     """Return whether the environment or Airflow defines a connection, not only the own stack."""
-    others = _resolvers[1:]
-    return is_in_environment(connection_id) or any(ask(connection_id) for ask in others)
+    if is_in_environment(connection_id) or _stack_connection(connection_id):
+        return is_in_environment(connection_id)
+    return any(ask(connection_id) for ask in _resolvers[1:])
 
 
 def connection_from_environment(connection_id: str) -> Connection | None:
@@ -114,11 +121,11 @@ def _parse_connection(connection_id: str, text: str) -> Connection:
             f"AIRFLOW_CONN_{connection_id.upper()} is not a connection in Airflow's JSON format",
             'write it as {"conn_type": "kafka", "extra": {"bootstrap.servers": "host:9092"}}',
         ) from error
-    unknown = sorted(content.keys() - _FIELDS)
+    unknown = sorted(content.keys() - _FIELDS - _IGNORED_FIELDS)
     if unknown:
         raise ConfigurationError(
             f"connection {connection_id!r}: unknown fields: {', '.join(unknown)}",
-            f"use {', '.join(sorted(_FIELDS))}; settings of a client belong into `extra`",
+            f"use {', '.join(sorted(_FIELDS))}; settings of a client belong in `extra`",
         )
     return read_fields(connection_id, content, read_extra(connection_id, dict(given)))
 
@@ -143,6 +150,8 @@ def read_fields(
 _FIELDS = frozenset(
     {"conn_type", "description", "host", "login", "password", "schema", "port", "extra"}
 )
+_IGNORED_FIELDS = frozenset({"conn_id", "team_name"})
+"""Fields of Airflow that no client needs."""
 
 
 def _read_port(connection_id: str, port: object) -> int | None:
@@ -155,7 +164,7 @@ def _read_port(connection_id: str, port: object) -> int | None:
         return None
     if isinstance(port, bool) or not re.fullmatch(r"[0-9]{1,5}", str(port)):
         raise ConfigurationError(
-            f"connection {connection_id!r}: its port {port!r} is no number of a port",
+            f"connection {connection_id!r}: its port {port!r} is not a port number",
             "write it as a number such as 9092",
         )
     return int(str(port))

@@ -353,7 +353,7 @@ def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
     try:
         root = loader.get_single_node()
         # Before construct_document, which merges `<<` into the nodes as if keys were repeated.
-        found = _find_bad_nodes(loader, root, (), set())
+        found = _find_bad_nodes(_LOADER(""), root, (), set())
         problems = "\n".join(f"{path}:{each}" for each in found)
         if problems:
             raise StreamFileError(problems, _FIX)
@@ -370,18 +370,18 @@ def _find_bad_nodes(
         return
     seen.add(id(node))
     for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        name = (*path, key.value) if isinstance(key, yaml.ScalarNode) else path
         if key.tag == _BOOLEAN:
-            field = _name_field((*path, key.value))
-            yield f"{key.start_mark.line + 1}: {field}: a boolean in YAML; put it in quotes"
-        yield from _find_bad_nodes(loader, key, path, seen)
+            yield f"{key.start_mark.line + 1}: {_name_field(name)}: a boolean; put it in quotes"
+        yield from _find_bad_nodes(loader, key, name, seen)
     if isinstance(node, yaml.ScalarNode) and not _is_readable(loader, node):
         kind = f"{node.tag.rpartition(':')[2]}; put it in quotes if it is text"
         yield f"{node.start_mark.line + 1}: {_name_field(path)}: not a valid {kind}"
     lines: dict[int | str, int] = {}
     for key, line, child in _children(node):
         if key in lines:
-            field = _name_field((*path, key))
-            yield f"{line}: {field}: duplicate key, first in line {lines[key]}"
+            place = f"{line}: {_name_field((*path, key))}"
+            yield f"{place}: duplicate key, first in line {lines[key]}"
         lines.setdefault(key, line)
         yield from _find_bad_nodes(loader, child, (*path, key), seen)
 

@@ -11,7 +11,7 @@ from frazil.connections.clients import (
     find_registry_config,
     find_spark_remote,
 )
-from frazil.connections.lookup import find_connection
+from frazil.connections.lookup import find_connection, has_password
 from frazil.errors import ConfigurationError, FrazilError
 from frazil.spark.submit import list_masters, resolve_master
 
@@ -40,6 +40,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Fields], str]:
 
 
 WEB = {"type": "rest", "warehouse": "lake"}
+POSTGRES = "postgresql+psycopg2://"
 SQL = {"type": "sql", "warehouse": "file:///lake"}
 
 
@@ -99,6 +100,21 @@ SQL = {"type": "sql", "warehouse": "file:///lake"}
         ),
         ("catalog", {"host": "https://c", "extra": WEB | {"uri": "https://c"}}, "https://c"),
         ("catalog", {"host": "sqlite:////x/c.db", "extra": SQL}, "sqlite:////x/c.db"),
+        (
+            "catalog",
+            {"host": f"{POSTGRES}h?sslmode=require", "port": 5, "schema": "d", "extra": SQL},
+            f"{POSTGRES}h:5/d?sslmode=require",
+        ),
+        ("catalog", {"host": f"{POSTGRES}h:5/d", "schema": "d", "extra": SQL}, f"{POSTGRES}h:5/d"),
+        (
+            "catalog",
+            {"host": "h", "port": 5, "schema": "d", "extra": SQL | {"uri": f"{POSTGRES}h:5/d"}},
+            f"{POSTGRES}h:5/d",
+        ),
+        ("catalog", {"host": "https://c/", "extra": WEB | {"uri": "https://c"}}, "https://c"),
+        ("kafka", {"extra": {"bootstrap.servers": "a:1,, b:2,"}}, "a:1,b:2"),
+        ("kafka", {"host": "a:1,", "team_name": "t", "conn_id": "c"}, "a:1"),
+        ("connect", {"host": "sc://s:1;token=a"}, "sc://s:1/;token=a"),
     ],
 )
 def test_an_address_is_whole(
@@ -118,7 +134,13 @@ def test_an_address_is_whole(
         *(
             (client, {"host": host, "extra": WEB if client == "catalog" else {}}, "not a host and")
             for client in ("kafka", "registry", "connect", "catalog")
-            for host in ("http://h:99999", "http://h:abc", "http://[::1", "h h", "['h']")
+            for host in (
+                "http://h:99999",
+                "http://h:abc",
+                "http://[::1",
+                "http://h h",
+                "http://['h']",
+            )
         ),
         ("kafka", {"host": "k:1", "port": 2}, "has the port 1, and its port is 2"),
         ("kafka", {"host": "k", "schema": "x"}, "its schema would have no effect"),
@@ -154,6 +176,16 @@ def test_an_address_is_whole(
             {"extra": WEB | {"uri": "http://c", "adls.connection-string": "s"}},
             "adls.connection-string",
         ),
+        ("catalog", {"host": f"{POSTGRES}h:5/d", "schema": "e", "extra": SQL}, "another database"),
+        ("catalog", {"host": f"{POSTGRES}h:5/d", "port": 6, "extra": SQL}, "another port"),
+        ("catalog", {"host": "thrift://h", "schema": "d", "extra": WEB}, "its schema would have"),
+        ("catalog", {"host": "https://h/a", "schema": "d", "extra": WEB}, "its schema would have"),
+        (
+            "catalog",
+            {"extra": SQL | {"uri": f"{POSTGRES}h/d?sslmode=a&sslmode=b"}},
+            "that are there twice: sslmode",
+        ),
+        ("kafka", {"host": "k", "uri": "kafka://k"}, "unknown fields: uri"),
         ("catalog", {"login": "u", "extra": SQL}, "no address of a database"),
         ("catalog", {"extra": {"type": "dynamodb", "warehouse": "s3://w"}}, "not supported"),
     ],
@@ -196,3 +228,17 @@ def test_a_password_in_an_address_reaches_java_as_python_reads_it(
         "jdbc:postgresql://h/db?ApplicationName=a%26sslmode%3Ddisable"
     )
     assert found["spark.sql.catalog.lake.jdbc.password"] == password.replace("%2F", "/")
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("https://u:p@h", True),
+        ("postgresql://u:p/x@h/d", True),
+        ("hdfs://nn:8020/user/me@REALM/w", False),
+        ("https://h:80?at=me@x", False),
+        ("https://me@h:80/", False),
+    ],
+)
+def test_a_password_in_an_address_is_noticed(address: str, *, found: bool) -> None:
+    assert has_password(address) is found

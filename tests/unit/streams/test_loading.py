@@ -335,6 +335,21 @@ def test_a_value_that_yaml_cannot_read_is_named_with_line_and_field(tmp_path: Pa
     assert f"orders.yaml:{line}: maintenance.schedule: not a valid timestamp" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("owner: !foo 3", "could not determine a constructor for the tag '!foo'"),
+        ("2026-02-30: x", "odd.yaml:2: 2026-02-30: not a valid timestamp"),
+    ],
+)
+def test_what_is_wrong_in_yaml_is_told_as_it_is(tmp_path: Path, text: str, reason: str) -> None:
+    write(tmp_path, f"stream: odd\n{text}\n", "odd")
+
+    _, (error,) = load_readable_streams(tmp_path)
+
+    assert reason in str(error)
+
+
 def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
 
