@@ -20,6 +20,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
+from pyiceberg.expressions.parser import parse
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -73,6 +74,8 @@ _CLIENTS = frozenset(
 """Packages of the clients of catalogs: an error of them is one of the catalog."""
 _WITHOUT_REASON = "during HeadObject operation: No response body"
 _AGAIN = "nothing was published, the next run plans the same range again"
+
+parse("a = 1")  # its first use completes the grammar, and two threads at once would spoil it
 
 COUNTED_FILES = "frazil.iceberg.file_io.CountedFileIO"
 """File access by PyArrow that counts requests. PyIceberg would choose PyArrow too, except for
