@@ -1,11 +1,9 @@
 """Airflow's connections, for ids that the environment does not define."""
 
-from typing import cast
-
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from frazil.connections.lookup import AirflowFields, Connection, add_resolver, from_airflow
+from frazil.connections.lookup import Connection, add_resolver, parse_extra
 
 
 def use_airflow_connections() -> None:
@@ -14,9 +12,22 @@ def use_airflow_connections() -> None:
 
 
 def find_airflow_connection(connection_id: str) -> Connection | None:
-    """Return a connection from Airflow's secrets backends or database; None if there is none."""
+    """Return a connection from Airflow's secrets backends or database; None if there is none.
+
+    Raises:
+        ConfigurationError: its extra is no JSON object.
+    """
     try:
         found = BaseHook.get_connection(connection_id)
     except AirflowNotFoundException:
         return None
-    return from_airflow(connection_id, cast("AirflowFields", found))
+    return Connection(
+        id=connection_id,
+        host=found.host,
+        port=found.port,
+        login=found.login,
+        password=found.password,
+        extra=parse_extra(connection_id, found.extra),
+        conn_type=found.conn_type,
+        schema=found.schema,
+    )

@@ -97,17 +97,16 @@ def test_a_connection_of_a_secrets_backend_is_used(
 
 
 @pytest.mark.parametrize("extra", ["{'security.protocol': 'SASL_SSL'}", "[1]", '"x"', "a=b"])
-def test_an_extra_that_is_no_object_is_refused_and_not_read_as_empty(extra: str) -> None:
+def test_an_extra_that_is_no_object_is_refused_and_not_read_as_empty(
+    environment: dict[str, str], extra: str
+) -> None:
     script = (
-        "from airflow.sdk import Connection\n"
-        "from frazil.connections.lookup import from_airflow\n"
+        "from frazil_airflow.connections import find_airflow_connection\n"
         "from frazil.errors import ConfigurationError\n"
-        f"found = Connection(conn_id='k', conn_type='kafka', host='h', extra={extra!r})\n"
-        "try:\n    from_airflow('k', found)\n"
+        "try:\n    print(find_airflow_connection('odd'))\n"
         "except ConfigurationError as error:\n    print(error.facts)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    odd = json.dumps({"conn_type": "kafka", "host": "k", "extra": extra})
+    ended = call(environment | {"AIRFLOW_CONN_ODD": odd}, "python", "-c", script)
 
-    assert "connection 'k': its extra is not a JSON object" in ended.stdout, ended.stderr
+    assert "connection 'odd': its extra is not a JSON object" in ended.stdout, ended.stderr

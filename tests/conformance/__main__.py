@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -151,4 +152,6 @@ def print_table(results: dict[str, dict[str, object]]) -> None:
 
 
 if __name__ == "__main__":
+    # As an exception it leaves the `with` blocks, which stop the servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(os.environ.get("CELL", "")))

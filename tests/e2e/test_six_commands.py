@@ -64,6 +64,7 @@ def beginning(tmp_path: Path) -> Iterator[dict[str, str]]:
         **FREE_PORTS,
         "PATH": f"{tmp_path}/venv/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": f"{tmp_path}/home",
+        "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
     }

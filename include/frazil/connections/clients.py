@@ -103,15 +103,16 @@ def _add_catalog_address(given: dict[str, str], connection: Connection) -> None:
 
 
 def _join_catalog_address(connection: Connection, host: str) -> str:
+    """Return the address of a catalog from a host with or without scheme, port and path."""
     scheme, is_url, rest = host.partition("://")
     name = f"connection {connection.id!r}"
     if is_url and scheme.partition("+")[0] in DATABASES:
         url = read_database_url(name, host)
-        given = {"port": connection.port, "database": connection.schema}
-        for part, value in ((p, v) for p, v in given.items() if v):
-            if getattr(url, part) not in (None, "", value):
+        fields = (("port", url.port, connection.port), ("schema", url.database, connection.schema))
+        for field_name, found, value in fields:
+            if found and value and found != value:
                 raise ConfigurationError(
-                    f"{name}: its host has another {part} than its own field for it",
+                    f"{name}: the address in its host and its field `{field_name}` differ",
                     "remove one of them",
                 )
         url = url.set(port=connection.port or url.port)
@@ -134,26 +135,23 @@ def _join_catalog_address(connection: Connection, host: str) -> str:
 
 def _names_same(uri: str, connection: Connection) -> bool:
     """Return whether host, port and schema of a connection are those of an address, or missing."""
-    place = _AUTHORITY.search(uri)
-    host = (connection.host or "").rpartition("://")[2].rstrip("/")
-    named = place and place[1].rpartition("@")[2]
-    whole = f"{host}:{connection.port}" if connection.port else host
-    has_schema = not connection.schema or f"/{connection.schema}" in uri
-    is_same = host in (uri, uri.rpartition("://")[2].rstrip("/"))
-    return is_same or bool(named in (host, whole) and has_schema)
+    given, wanted = _PARTS.fullmatch(uri), _PARTS.fullmatch(connection.host or "")
+    if not given or not wanted:
+        return False
+    port, path = connection.port or wanted["port"], connection.schema or wanted["path"]
+    is_port = port is None or str(port) == given["port"]
+    return wanted["host"] == given["host"] and is_port and (path or given["path"]) == given["path"]
 
 
-_AUTHORITY = re.compile(r"://([^/?#]*)")
+_PARTS = re.compile(
+    r"(?:[^:/?#]+://)?(?:[^/?#]*@)?(?P<host>\[[^\]]*\]|[^/?#:]*)(?::(?P<port>[0-9]+))?/?"
+    r"(?P<path>[^?#]*?)/?(?:[?#].*)?"
+)
 
 
 def _add_catalog_login(given: dict[str, str], connection: Connection) -> None:
     """Add login and password: of a database to its address, of a REST catalog as `credential`."""
-    if not connection.login:
-        if connection.password:
-            raise ConfigurationError(
-                f"connection {connection.id!r} has a password without a login",
-                "set its login; the token of a REST catalog is `token` in the extra",
-            )
+    if not _has_login(connection, "the token of a REST catalog is `token` in the extra"):
         return
     password = connection.password or ""
     kind, credential = read_type(given), f"{connection.login}:{password}"
@@ -216,16 +214,11 @@ _KAFKA_PORT = 9092
 
 def _add_login(config: dict[str, str], connection: Connection) -> None:
     """Add login and password as the user of SASL, or as the client of OIDC."""
-    if not connection.login:
-        if connection.password:
-            raise ConfigurationError(
-                f"connection {connection.id!r} has a password without a login",
-                "set its login; the password of a private key is `ssl.key.password` in the extra",
-            )
+    if not _has_login(connection, "the password of a private key is `ssl.key.password`"):
         return
     is_oidc = config.get("sasl.oauthbearer.method", "").lower() == "oidc"
     names = _OIDC_LOGIN if is_oidc else _SASL_LOGIN
-    for name, value in zip(names, (connection.login, connection.password or ""), strict=True):
+    for name, value in zip(names, (connection.login or "", connection.password or ""), strict=True):
         if config.setdefault(name, value) != value:
             raise ConfigurationError(
                 f"connection {connection.id!r}: its login or password and `{name}` differ",
@@ -321,12 +314,7 @@ def _add_registry_address(config: dict[str, str], connection: Connection) -> Non
 
 def _add_registry_login(config: dict[str, str], connection: Connection) -> None:
     """Add login and password as basic authentication."""
-    if not connection.login:
-        if connection.password:
-            raise ConfigurationError(
-                f"connection {connection.id!r} has a password without a login",
-                "set its login; a bearer token is `token` in the extra",
-            )
+    if not _has_login(connection, "a bearer token is `token` in the extra"):
         return
     user = f"{connection.login}:{connection.password or ''}"
     if "token" in config or config.setdefault("basic.auth.user.info", user) != user:
@@ -335,3 +323,17 @@ def _add_registry_login(config: dict[str, str], connection: Connection) -> None:
             "its extra, name two users",
             "remove one of them",
         )
+
+
+def _has_login(connection: Connection, otherwise: str) -> bool:
+    """Return whether a connection has a login.
+
+    Raises:
+        ConfigurationError: it has a password only; `otherwise` says where other secrets belong.
+    """
+    if connection.password and not connection.login:
+        raise ConfigurationError(
+            f"connection {connection.id!r} has a password without a login",
+            f"set its login; {otherwise}",
+        )
+    return bool(connection.login)

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from frazil.environment import home_dir
 from frazil.errors import ConfigurationError, ConnectionMissingError
@@ -189,36 +188,6 @@ def parse_extra(connection_id: str, extra: str | None) -> dict[str, str]:
             'write it with double quotes, such as {"security.protocol": "SASL_SSL"}',
         )
     return read_extra(connection_id, found)
-
-
-class AirflowFields(Protocol):
-    """What Airflow's two classes of connections have in common."""
-
-    host: str | None
-    port: int | None
-    login: str | None
-    password: str | None
-    extra: str | None
-    conn_type: str | None
-    schema: str | None
-
-
-def from_airflow(connection_id: str, found: AirflowFields) -> Connection:
-    """Return one of Airflow's connections as ours.
-
-    Raises:
-        ConfigurationError: its extra is no JSON object.
-    """
-    return Connection(
-        id=connection_id,
-        host=found.host,
-        port=found.port,
-        login=found.login,
-        password=found.password,
-        extra=parse_extra(connection_id, found.extra),
-        conn_type=found.conn_type,
-        schema=found.schema,
-    )
 
 
 def read_extra(connection_id: str, extra: Mapping[str, object]) -> dict[str, str]:

@@ -111,6 +111,15 @@ SQL = {"type": "sql", "warehouse": "file:///lake"}
             {"host": "h", "port": 5, "schema": "d", "extra": SQL | {"uri": f"{POSTGRES}h:5/d"}},
             f"{POSTGRES}h:5/d",
         ),
+        *(
+            ("catalog", {**fields, "extra": WEB | {"uri": "http://c:1/p/"}}, "http://c:1/p/")
+            for fields in (
+                {"host": "c"},
+                {"host": "c", "port": 1, "schema": "p"},
+                {"host": "http://c:1"},
+                {"host": "http://c:1/p"},
+            )
+        ),
         ("catalog", {"host": "https://c/", "extra": WEB | {"uri": "https://c"}}, "https://c"),
         ("kafka", {"extra": {"bootstrap.servers": "a:1,, b:2,"}}, "a:1,b:2"),
         ("kafka", {"host": "a:1,", "team_name": "t", "conn_id": "c"}, "a:1"),
@@ -160,7 +169,17 @@ def test_an_address_is_whole(
         ("submit", {"host": "spark://m", "schema": "x"}, "its schema would have no effect"),
         ("catalog", {"host": "c.example", "extra": WEB}, "its host has no scheme"),
         ("catalog", {"port": 1, "extra": WEB | {"uri": "http://c"}}, "its port would have no"),
-        ("catalog", {"host": "http://d", "extra": WEB | {"uri": "http://c"}}, "another address"),
+        *(
+            ("catalog", {**fields, "extra": WEB | {"uri": "http://c:1/p"}}, "another address")
+            for fields in (
+                {"host": "http://d"},
+                {"host": "c", "port": 2},
+                {"host": "http://c", "port": 2},
+                {"host": "c", "schema": "q"},
+                {"host": "http://c:1/pp"},
+            )
+        ),
+        ("catalog", {"host": "c", "port": 1, "extra": WEB | {"uri": "http://c"}}, "another"),
         ("catalog", {"extra": WEB | {"uri": "https://u:planted@c"}}, "a password in the address"),
         (
             "catalog",
@@ -176,8 +195,8 @@ def test_an_address_is_whole(
             {"extra": WEB | {"uri": "http://c", "adls.connection-string": "s"}},
             "adls.connection-string",
         ),
-        ("catalog", {"host": f"{POSTGRES}h:5/d", "schema": "e", "extra": SQL}, "another database"),
-        ("catalog", {"host": f"{POSTGRES}h:5/d", "port": 6, "extra": SQL}, "another port"),
+        ("catalog", {"host": f"{POSTGRES}h:5/d", "schema": "e", "extra": SQL}, "`schema` differ"),
+        ("catalog", {"host": f"{POSTGRES}h:5/d", "port": 6, "extra": SQL}, "`port` differ"),
         ("catalog", {"host": "thrift://h", "schema": "d", "extra": WEB}, "its schema would have"),
         ("catalog", {"host": "https://h/a", "schema": "d", "extra": WEB}, "its schema would have"),
         (
