@@ -1,6 +1,7 @@
 """Topics and offsets of a Kafka cluster: ids, partitions, end offsets, timestamps. No policy."""
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -46,6 +47,14 @@ _MOST_EVENTS = 20
 _EVENT_SECONDS = 0.25
 _DECISIVE_SECONDS = 2.0
 """One broker of several may refuse: the others get this time to answer."""
+
+_discarded: deque[AdminClient] = deque()
+"""Clients whose `KafkaLog` is gone, until a thread of Python's own frees them.
+
+Python collects garbage in any thread, also in one of librdkafka that reports a result. A client
+that is freed in a thread of its own ends the process ("Application bug: rd_kafka_destroy() called
+from librdkafka owned thread").
+"""
 
 _WITH_KERBEROS = (
     "install confluent-kafka with Kerberos: librdkafka with libsasl2 on this machine, then "
@@ -122,8 +131,10 @@ class KafkaLog:
             **self._config,
             "error_cb": lambda error: events.append(error.str()),
         }
+        _discarded.clear()
         with _refused_settings(self._bootstrap):
             self._admin = AdminClient(observed)
+        weakref.finalize(self, _discarded.append, self._admin).atexit = False
 
     def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:
         """Fetch ids and offsets of a topic.

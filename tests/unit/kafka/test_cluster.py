@@ -1,5 +1,7 @@
 """Which of Kafka's errors are worth a short wait, and which a person has to see."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -83,3 +85,24 @@ def test_an_instant_after_every_record_starts_at_the_end(monkeypatch: pytest.Mon
     monkeypatch.setattr(log, "_admin", GrowingBroker([500, 600]))
 
     assert log.fetch_offsets_at("orders", 1, 9000) == (2,)
+
+
+COLLECTED_BY_LIBRDKAFKA = """
+import gc, threading
+from frazil.kafka.cluster import KafkaLog
+
+gc.disable()
+log = KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
+pending = log._admin.describe_cluster(request_timeout=1)
+log.cycle = log
+collected = threading.Event()
+pending.add_done_callback(lambda _: (gc.collect(), collected.set()))
+del log
+assert collected.wait(20)
+KafkaLog({"bootstrap.servers": "127.0.0.1:1"})
+"""
+
+
+def test_a_client_that_librdkafkas_own_thread_collects_does_not_end_the_process() -> None:
+    """The result of a request arrives in the client's own thread, which may collect the garbage."""
+    subprocess.run([sys.executable, "-c", COLLECTED_BY_LIBRDKAFKA], check=True, timeout=60)
