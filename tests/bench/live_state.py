@@ -5,10 +5,10 @@
 HOME is the folder of a running stack (`frazil stack up --only kafka,spark`). pgbench changes rows
 for MINUTES (5) while `frazil run` publishes and merges; SEED (random, printed) decides when a run,
 the connector and the Spark server are killed. At the end Spark, PyIceberg and, where the packages
-`duckdb`, `duckdb-ext-avro` and `duckdb-ext-iceberg` are installed, DuckDB read the state.
+`duckdb`, `duckdb-ext-avro` and `duckdb-ext-iceberg` are installed, DuckDB read the state; where
+TRINO_HOME and TRINO_JAVA_HOME name one (`support/trino.py`), Trino too.
 """
 
-import hashlib
 import json
 import os
 import random
@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,7 @@ from support.postgres import (
     find_programs,
     start_postgres,
 )
+from support.table_readers import read_by_each
 
 COLUMNS = {
     "id": "long!",
@@ -303,34 +304,14 @@ def compare(database: Database, state: dict[object, dict[str, object]]) -> list[
     return found
 
 
-def checksum(rows: Iterable[tuple[object, ...]]) -> tuple[int, str]:
-    """Return the count of rows and a hash of their sorted texts."""
-    texts = sorted(json.dumps([str(value) for value in row]) for row in rows)
-    return len(texts), hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-
-
 def ask_readers(live: Live) -> dict[str, tuple[int, str]]:
     """Read three columns of the state by each reader; return count and checksum of each."""
-    found = {"PyIceberg": checksum((r["id"], r["name"], r["bal"]) for r in live.read_state())}
-    remote = str(live.lab.stack.facts["spark_connect"]["url"])
-    spark = SparkSession.builder.remote(remote).create()
-    query = f"SELECT id, name, bal FROM lake.{live.lab.table}"  # noqa: S608 - our own name
-    found["Spark"] = checksum(tuple(row) for row in spark.sql(query).collect())
-    spark.stop()
-    try:
-        import duckdb  # noqa: PLC0415 - it need not be there
-        import duckdb_ext  # noqa: PLC0415
-    except ImportError:
-        return found
+    spark = SparkSession.builder.remote(str(live.lab.stack.facts["spark_connect"]["url"])).create()
     catalog = load_catalog("lake", **live.lab.stack.catalog_properties)
-    location = catalog.load_table(live.lab.table).metadata_location.removeprefix("file://")
+    table = catalog.load_table(live.lab.table)
+    found = read_by_each(live.folder, spark, live.lab.table, table, ["id", "name", "bal"])
     catalog.close()
-    with duckdb.connect() as connection:
-        extensions = str(Path(next(iter(duckdb_ext.__path__)), "extensions"))
-        connection.execute("SET extension_directory = ?", [extensions])
-        connection.execute("LOAD avro; LOAD iceberg")
-        query = "SELECT id, name, bal FROM iceberg_scan(?)"
-        found["DuckDB"] = checksum(connection.execute(query, [location]).fetchall())
+    spark.stop()
     return found
 
 
