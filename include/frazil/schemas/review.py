@@ -60,6 +60,8 @@ class SchemaReview:
     decision: SchemaDecision | None
     no_quarantine: str
     """Why this stream's records cannot be quarantined; empty if they can."""
+    state_key: tuple[str, ...] = ()
+    """The key columns of the stream's state table, whose merges stop where one is replaced."""
 
     @property
     def quarantined_columns(self) -> tuple[str, ...]:
@@ -76,8 +78,20 @@ class SchemaReview:
 
     @property
     def lines(self) -> list[str]:
-        """List the changes, each with its effect on the table."""
-        return [f"{change.text} ({EFFECTS[change.kind]})" for change in self.changes]
+        """List the changes, each with its effect on the table and its state table."""
+        return [
+            f"{change.text} ({EFFECTS[change.kind]}{self._explain_stop(change)})"
+            for change in self.changes
+        ]
+
+    def _explain_stop(self, change: SchemaChange) -> str:
+        """Explain that a change stops the merges into the state table; empty if it does not."""
+        if change.kind not in _REPLACING or change.path not in self.state_key:
+            return ""
+        return (
+            f"; {change.path} is in the state table's key: merges stop, and only a stream with "
+            "a new name and table has the new key"
+        )
 
 
 def has_begun(properties: Mapping[str, str], stream: str) -> bool:
@@ -156,6 +170,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         review_id=review_id,
         decision=decision if decision and decision.changes == tuple(texts) else None,
         no_quarantine=_explain_no_quarantine(work.file_stream or stream, changes),
+        state_key=stream.table.id_columns,
     )
 
 
