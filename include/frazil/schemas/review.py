@@ -60,8 +60,6 @@ class SchemaReview:
     decision: SchemaDecision | None
     no_quarantine: str
     """Why this stream's records cannot be quarantined; empty if they can."""
-    state_key: tuple[str, ...] = ()
-    """The key columns of the stream's state table, whose merges stop where one is replaced."""
 
     @property
     def quarantined_columns(self) -> tuple[str, ...]:
@@ -78,20 +76,8 @@ class SchemaReview:
 
     @property
     def lines(self) -> list[str]:
-        """List the changes, each with its effect on the table and its state table."""
-        return [
-            f"{change.text} ({EFFECTS[change.kind]}{self._explain_stop(change)})"
-            for change in self.changes
-        ]
-
-    def _explain_stop(self, change: SchemaChange) -> str:
-        """Explain that a change stops the merges into the state table; empty if it does not."""
-        if change.kind not in _REPLACING or change.path not in self.state_key:
-            return ""
-        return (
-            f"; {change.path} is in the state table's key: merges stop, and only a stream with "
-            "a new name and table has the new key"
-        )
+        """List the changes, each with its effect on the table."""
+        return [f"{change.text} ({EFFECTS[change.kind]})" for change in self.changes]
 
 
 def has_begun(properties: Mapping[str, str], stream: str) -> bool:
@@ -144,6 +130,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
     changes = compare_columns(have, stream.parsed_columns, frozenset(written))
     impossible = _list_impossible(table, changes)
     impossible += _list_shared(table, stream.stream, changes)
+    impossible += _list_state_conflicts(work, changes)
     merged = schema
     if changes and not impossible:
         columns = stream.parsed_columns
@@ -170,7 +157,6 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         review_id=review_id,
         decision=decision if decision and decision.changes == tuple(texts) else None,
         no_quarantine=_explain_no_quarantine(work.file_stream or stream, changes),
-        state_key=stream.table.id_columns,
     )
 
 
@@ -339,6 +325,30 @@ def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[st
         for change in changes
         if not change.is_possible or (change.kind in _REPLACING and decides_layout(change))
     ]
+
+
+def _list_state_conflicts(work: Workspace, changes: tuple[SchemaChange, ...]) -> list[str]:
+    """List the changes that the stream's state table, once it has rows, cannot follow.
+
+    These are a drop or a new type of a column by which changes are folded, and a new column with
+    the name of a partition field.
+    """
+    stream = work.stream
+    layout = stream.table.state
+    state = work.store.find(layout.name) if layout is not None and changes else None
+    if state is None:
+        return []
+    folded_by = {*stream.table.id_columns, *stream.sequence, stream.table.cdc_field}
+    partitions = {field.name for spec in state.specs().values() for field in spec.fields}
+    found = []
+    for change in changes:
+        is_new = change.kind in _REPLACING - {"drop"} or change.kind.startswith("add")
+        name = change.after if change.kind == "rename" else change.path
+        if change.kind in _REPLACING and change.path in folded_by:
+            found.append(f"{change.text}: the state table's rows are found or ordered by it")
+        elif (is_new or change.kind == "rename") and name in partitions:
+            found.append(f"{change.text}: a partition field of the state table has this name")
+    return found
 
 
 def _list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -> list[str]:

@@ -17,8 +17,7 @@ from frazil.ledger.authors import Author
 from frazil.ledger.recovery_point import keys
 from frazil.observability.timeline import derive_events
 from frazil.schemas.evolution import accept_schema, quarantine_schema, settle_schema, stop_schema
-from frazil.schemas.review import SchemaReview, review_table, show_schema_review
-from frazil.streams.schema_changes import SchemaChange
+from frazil.schemas.review import review_table, show_schema_review
 from frazil.workspace import Workspace
 
 JANE = Author("jane@example.org", "new feed")
@@ -441,24 +440,3 @@ def test_partitions_that_somebody_else_made_or_changed_are_no_question(begun: La
     assert partitions(begun) == partitioned
     with pytest.raises(SchemaReviewError, match="repartition by id"):
         settle_schema(edit(begun, COLUMNS, "id"))
-
-
-def test_a_review_says_which_changes_stop_the_merges_into_a_state_table() -> None:
-    changes = (
-        SchemaChange("change_type", "id", "long", "string"),
-        SchemaChange("change_type", "name", "long", "string"),
-        SchemaChange("widen", "part", "int", "long"),
-    )
-    review = SchemaReview(
-        stream="shop",
-        table="shop.changes",
-        changes=changes,
-        policy="review",
-        impossible=(),
-        review_id="0",
-        decision=None,
-        no_quarantine="",
-        state_key=("id", "part"),
-    )
-
-    assert ["merges stop" in line for line in review.lines] == [True, False, False]
