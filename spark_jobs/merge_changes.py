@@ -14,7 +14,12 @@ from frazil.ledger.offsets import Runs
 from frazil.quality.sql import write_text
 from frazil.state_tables.merge_rules import DELETED_AT
 from frazil.state_tables.messages import MergeCounts, MergeRequest, MergeResult
-from frazil.streams.change_events import OP, SOURCE_SEQUENCES
+from frazil.streams.change_events import (
+    DELETE_OPERATIONS,
+    OP,
+    SOURCE_SEQUENCES,
+    UPSERT_OPERATIONS,
+)
 from frazil.streams.column_types import quote_name
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
@@ -40,9 +45,9 @@ HELD = "_frazil_held"
 OUTCOME = "_frazil_outcome"
 PARTITION = "struct(_kafka.topic, _kafka.partition)"
 PLACE = "_frazil_partition"
-_DELETE = "('d', 'delete')"
+_DELETE = f"({', '.join(map(write_text, DELETE_OPERATIONS))})"
 _WRITTEN = "('inserted', 'updated')"
-_UPSERT = "('c', 'r', 'u', 'insert', 'update')"
+_UPSERT = f"({', '.join(map(write_text, UPSERT_OPERATIONS))})"
 
 
 def merge_changes(spark: SparkSession, request: MergeRequest) -> MergeResult:

@@ -230,6 +230,8 @@ class StageRequest(Message):
     key: KeyDecode | None = None
     route: Route | None = None
     events: ChangeEvents | None = None
+    operation: str | None = None
+    """The column whose values must be operations of changes."""
     late_before_ms: int | None = None
     isolated: Runs = {}
     """Offsets that are not read, because their records make the job fail."""

@@ -285,11 +285,10 @@ def build_request(
     view: TableView | None = None,
 ) -> StageRequest:
     """Build the request of the Spark job `stage_batch`."""
-    stream = work.stream
     schemas = select_batch_schemas(work, plan) if schemas is None else schemas
+    stream, wire, suite = work.stream, schemas.get("value"), work.suite_file
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
     table = (view or TableView(work.store, plan.table)).table
-    wire, suite = schemas.get("value"), work.suite_file
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,
@@ -314,6 +313,7 @@ def build_request(
         key=describe_key(work, schemas),
         route=stream.route,
         events=stream.value.change_events,
+        operation=stream.table.cdc_field,
         late_before_ms=find_late_bound(stream, plan),
         max_bytes_per_second=stream.batch.max_bytes_per_second,
     )

@@ -266,7 +266,8 @@ def require_mergeable(stream: Stream, result: MergeResult) -> None:
             f"stream {stream.stream}: {count_noun(result.faulty, 'change')} with an operation that "
             f"is neither an upsert nor a delete, for example {result.example}; nothing was written",
             "name the column by table.cdc_field whose values are c, r, u, insert, update, d or "
-            "delete",
+            "delete; where it is the right one, such a change, written by an older release or "
+            "another engine, leaves with its key by `frazil erase`",
         )
     if result.fault == "partition":
         names = " and ".join(stream.sequence)

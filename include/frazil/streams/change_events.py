@@ -31,6 +31,10 @@ OP_TYPE = f'string from "{FIELD_PREFIX}{OP}"'
 REST_TYPE = f'string from "{FIELD_PREFIX}_rest"'
 """The type of the column that keeps fields without a column."""
 
+UPSERT_OPERATIONS = ("c", "r", "u", "insert", "update")
+DELETE_OPERATIONS = ("d", "delete")
+"""What `table.cdc_field` says of a change, in lower case."""
+
 Truncate = Literal["refuse", "apply"]
 Decimals = Literal["precise", "string"]
 

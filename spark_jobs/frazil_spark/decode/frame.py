@@ -64,6 +64,7 @@ class DecodeOptions:
     route: Route | None = None
     events: ChangeEvents | None = None
     has_rest: bool = False
+    operation: str | None = None
 
     @property
     def has_payload(self) -> bool:
@@ -88,6 +89,7 @@ def read_decode_options(request: StageRequest) -> DecodeOptions:
         route=request.route,
         events=request.events,
         has_rest=REST_TYPE in request.columns.values(),
+        operation=request.operation,
     )
 
 

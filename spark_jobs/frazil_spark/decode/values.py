@@ -51,6 +51,7 @@ from frazil_spark.decode.frame import (
     join_any,
 )
 from frazil_spark.decode.keys import decode_key, include_key, is_added_operation
+from frazil_spark.decode.operations import require_operation
 from frazil_spark.decode.registered import decode_registered
 from frazil_spark.decode.routes import keep_own
 from frazil_spark.decode.sources import kafka_struct
@@ -132,14 +133,16 @@ def decode(
     parsed = tuple(parse_column(name, text) for name, text in columns.items())
     key = options.key
     if key is None or not key.columns:
-        return keep_own(_decode_value(records, convert, parsed, carried, options), options.route)
+        values = _decode_value(records, convert, parsed, carried, options)
+        return require_operation(keep_own(values, options.route), options.operation)
     as_key = DecodeOptions(is_flat=key.is_flat, wire=key.wire, part="key")
     own = tuple(column for column in parsed if column.name in key.columns)
     keyed = decode_key(records, key, own, as_key, _decode_value)
     others = tuple(c for c in parsed if c not in own and not is_added_operation(c, key))
     values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), options)
     names = tuple(column.name for column in parsed)
-    return keep_own(include_key(values, keyed, names), options.route)
+    own_values = keep_own(include_key(values, keyed, names), options.route)
+    return require_operation(own_values, options.operation)
 
 
 def _decode_value(

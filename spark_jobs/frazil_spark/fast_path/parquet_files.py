@@ -44,6 +44,9 @@ class FileSpec:
     """How rows are grouped; without it Spark gets every row."""
     partitions: tuple[tuple[str, str], ...] = ()
     """Columns and transforms of the table's partition spec."""
+    operation: str = ""
+    """The column whose values must be one of `operations`, in any case; empty for none."""
+    operations: tuple[str, ...] = ()
     max_partitions: int = 1
     """Partitions for which one task opens files; rows of further ones are left to Spark."""
 

@@ -79,6 +79,8 @@ def _write_batches(
         found = reader.read(batch["value"].cast(pa.binary()))
         named = dict(zip(columns.names, found.columns, strict=True))
         partition_ids = roller.partitions.assign(named, len(found.indexes))
+        if spec.operation:
+            partition_ids[~_has_operation(named[spec.operation], spec.operations)] = -1
         found, partition_ids = _drop_rows_without_partition(found, partition_ids)
         poor_batches = 0 if 2 * len(found.indexes) > batch.num_rows else poor_batches + 1
         if len(found.indexes):
@@ -134,10 +136,17 @@ def _take(records: pa.RecordBatch, indexes: pa.Int64Array) -> pa.RecordBatch:
     return records if len(indexes) == records.num_rows else records.take(indexes)
 
 
+def _has_operation(values: pa.Array, operations: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Mark the values that are an operation of a change; `lower` in Spark changes case too."""
+    found = pc.is_in(pc.utf8_lower(values), pa.array(operations))
+    marks: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return marks
+
+
 def _drop_rows_without_partition(
     found: FastPathRows, partition_ids: Codes
 ) -> tuple[FastPathRows, Codes]:
-    """Leave rows to Spark whose partition is beyond this task's limit (id -1)."""
+    """Leave rows to Spark that have no operation, or a partition beyond this task's limit (-1)."""
     kept = partition_ids >= 0
     if kept.all():
         return found, partition_ids

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.ingest.messages import StageRequest
 from frazil.schemas.column_decoding import RECORD, convert_sql, converted_name, decoded_ddl
 from frazil.schemas.wire_format import SchemaDecode, WireFormat
+from frazil.streams.change_events import DELETE_OPERATIONS, UPSERT_OPERATIONS
 from frazil.streams.column_types import Column, parse_column, to_spark_ddl
 from frazil_spark.decode.frame import GOOD, INVALID, Decoded
 from frazil_spark.decode.wire_format import write_header
@@ -105,6 +106,8 @@ def write_fast_path(records: DataFrame, request: StageRequest) -> DataFrame:
         preaggregation=build_preaggregation_spec(request),
         partitions=tuple((by.column, by.transform) for by in fast_path.partitions),
         max_partitions=fast_path.max_partitions,
+        operation=request.operation or "",
+        operations=(*UPSERT_OPERATIONS, *DELETE_OPERATIONS),
     )
     counted = "".join(
         f", `{COUNTED}{column.name}` {to_spark_ddl(column.type)}"

@@ -1,0 +1,83 @@
+"""A change whose operation nobody knows is a dead letter; it does not stop the merges."""
+
+import json
+
+import pytest
+from conftest import Lab
+from pyiceberg.catalog import load_catalog
+from support.avro_bytes import encode, record
+from support.change_events import Message, send
+from support.registry_lab import RegistryLab, frame
+
+from frazil.iceberg.catalog import dead_letters_name
+from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+VALUE = record(("id", "long"), ("name", "string"), ("op", ["null", "string"]), name="Value")
+KNOWN = {1: "c", 2: "R", 3: "u", 4: "Insert", 5: "UPDATE", 6: "d", 7: "DELETE"}
+DETAIL = "op is none of c, r, u, insert, update, d, delete"
+UNKNOWN = {11: "t", 12: "", 13: None, 14: " c", 15: "upsert", 16: "\u212a"}
+
+
+def begin(lab: Lab, convert: str, **table: object) -> None:
+    """Write a stream file whose column `op` says what a change does."""
+    columns = {"id": "long!", "name": "string", "op": "string"}
+    key: dict[str, object] = {}
+    if table:
+        key = {"key": {"convert": "json", "columns": {"id": columns.pop("id")}}}
+    options = {"name": lab.table, "mode": "upsert", "id_columns": ["id"], "cdc_field": "op"}
+    lab.write_stream(
+        value={"convert": convert, "columns": columns},
+        table={**options, **table},
+        order="kafka",
+        errors={"max_bad_ratio": 1.0},
+        **key,
+    )
+
+
+def write_messages(operations: dict[int, str | None], lab: RegistryLab | None) -> list[Message]:
+    """Write a record for each operation, as JSON or, with a registry, as Avro."""
+    schema_id = lab.register(json.dumps(VALUE)) if lab else 0
+    values = [{"id": number, "name": f"n{number}", "op": op} for number, op in operations.items()]
+    return [
+        (
+            json.dumps({"id": value["id"]}).encode(),
+            frame(schema_id, encode(VALUE, value)) if lab else json.dumps(value).encode(),
+        )
+        for value in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("convert", "tombstones", "workers_from"),
+    [
+        ("json", None, 10**9),
+        ("json", None, 0),
+        ("by_schema_id", None, 10**9),
+        ("json", "delete", 10**9),
+    ],
+    ids=["json", "json by workers", "avro", "json with tombstones"],
+)
+def test_an_unknown_operation_is_a_dead_letter_and_merges_go_on(
+    registry: RegistryLab, convert: str, tombstones: str | None, workers_from: int
+) -> None:
+    lab, limit = registry.lab, {MIN_RECORDS_VARIABLE: str(workers_from)}
+    begin(lab, convert, **({"tombstones": tombstones} if tombstones else {}))
+    by_registry = registry if convert == "by_schema_id" else None
+    send(lab.stack.bootstrap, lab.topic, write_messages(KNOWN | UNKNOWN, by_registry))
+    assert lab.frazil("run", lab.stream, **limit).code == 0
+    last = write_messages({1: "d", 8: "c"}, by_registry)
+    send(lab.stack.bootstrap, lab.topic, [*last, *([(b'{"id": 2}', None)] if tombstones else [])])
+
+    done = lab.frazil("run", lab.stream, **limit)
+
+    assert done.code == 0, done.err
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    rows = catalog.load_table(lab.table).scan().to_arrow().to_pylist()
+    letters = catalog.load_table(dead_letters_name(f"{lab.table}__changes")).scan().to_arrow()
+    catalog.close()
+    assert sorted(row["id"] for row in rows) == [*([] if tombstones else [2]), 3, 4, 5, 8]
+    reasons = {*zip(letters["reason"].to_pylist(), letters["detail"].to_pylist(), strict=True)}
+    assert (letters.num_rows, reasons) == (len(UNKNOWN), {("type_mismatch", DETAIL)})
+    assert lab.frazil("audit", lab.stream, "--values").code == 0
