@@ -1,6 +1,6 @@
 """Merges into a large state table: seconds, CPU, bytes and the time of a scan; prints JSON.
 
-    python tests/bench/state_merges.py
+    PYTHONPATH=tests python tests/bench/state_merges.py
 
 ROWS (2,000,000) keys are inserted, then ROUNDS (3) times CHANGES (200,000) of them change: *local*
 keys are the newest fiftieth, *scattered* ones are of all rows. Between the scans MERGES (10) small

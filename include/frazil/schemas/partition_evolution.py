@@ -95,18 +95,21 @@ def replace_in_spec(table: Table, schema: Schema, named: Collection[str]) -> Par
     column keeps it. A partition field that the new column's type does not allow is left out.
     """
     columns = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
+    fields = table.spec().fields
+    successors = [_find_successor(table, schema, field.source_id, named) for field in fields]
+    pairs = [*zip(fields, successors, strict=True)]
+    kept = [_describe_field(schema, f.transform, f.source_id) for f, new in pairs if new is None]
+    if len(kept) == len(fields):
+        return table.spec()
     wanted: list[WantedField] = []
-    is_same = True
-    for field in table.spec().fields:
-        new = _find_successor(table, schema, field.source_id, named)
+    for field, new in pairs:
         if new is None:
             wanted.append(_describe_field(schema, field.transform, field.source_id))
             continue
-        is_same = False
         text = _describe_field(schema, field.transform, new.field_id).text
         with suppress(ValueError):
-            wanted.append(parse_partition_field(text, columns, wanted))
-    return table.spec() if is_same else _build_spec(table, schema, wanted)
+            wanted.append(parse_partition_field(text, columns, [*wanted, *kept]))
+    return _build_spec(table, schema, wanted)
 
 
 def replace_in_sort_order(
