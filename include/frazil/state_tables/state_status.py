@@ -1,21 +1,26 @@
 """How far a state table has folded its changes, for people."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 from pydantic import ValidationError
+from pyiceberg.table import Table
 
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.live_files import count_live_rows
+from frazil.iceberg.table_schema import to_columns
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, for_reading, walk_ancestors
 from frazil.messages import Report, count_noun
+from frazil.schemas.partition_evolution import compare_partitions
 from frazil.state_tables.merge_rules import find_position, plan_merge
 from frazil.state_tables.messages import MergePosition
 from frazil.state_tables.tables import require_state
 from frazil.streams.models import Stream
+from frazil.streams.partitioning import PartitionField, parse_partition_field
 from frazil.streams.timestamps import from_epoch_ms
 
 
@@ -28,6 +33,8 @@ class StateStatus(Report):
     waiting_batches: int = 0
     waiting_changes: int = 0
     behind_since: datetime | None = None
+    other_partitions: str = ""
+    """The edit of `partition_by` that the table does not follow; empty for none."""
     problem: str | None = None
 
     @property
@@ -36,7 +43,8 @@ class StateStatus(Report):
         if self.problem is not None:
             return f"state table {self.table}: {self.problem}"
         rows = "not created yet" if self.rows is None else count_noun(self.rows, "row")
-        return f"state table {self.table}: {rows}; {self._describe_waiting()}"
+        texts = [rows, self._describe_waiting(), self.other_partitions]
+        return f"state table {self.table}: {'; '.join(filter(None, texts))}"
 
     def _describe_waiting(self) -> str:
         if self.behind_since is None:
@@ -73,7 +81,21 @@ def _read(store: TableStore, stream: Stream, name: str) -> StateStatus:
         waiting_batches=len(batches),
         waiting_changes=sum(int(each.summary.get(keys.ROWS_WRITTEN, "0")) for each in batches),
         behind_since=from_epoch_ms(waiting[-1].committed_at_ms) if waiting else None,
+        other_partitions="" if state.found is None else _compare_partitions(state.found, stream),
     )
+
+
+def _compare_partitions(state: Table, stream: Stream) -> str:
+    """Describe how the partitions of the stream file differ from the table's; empty if not."""
+    columns = to_columns(f for f in state.schema().fields if f.name != keys.KAFKA_COLUMN)
+    wanted: list[PartitionField] = []
+    for text in require_state(stream).partition_by:
+        with suppress(ValueError):  # its column comes with the next merge
+            wanted.append(parse_partition_field(text, columns, wanted))
+    found = compare_partitions(state, state.schema(), wanted)
+    if not found:
+        return ""
+    return f"partition_by is {found[0].after} in the stream file, {found[0].before} in the table"
 
 
 def _list_waiting(changes: History, position: MergePosition | None) -> Iterator[LedgerEntry]:

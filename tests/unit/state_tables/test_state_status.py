@@ -48,6 +48,20 @@ def test_status_counts_rows_and_what_is_not_merged(lake: StateLake) -> None:
 
     assert (status.rows, status.waiting_batches, status.waiting_changes) == (1, 1, 2)
     assert "1 row; 1 batch not merged (2 changes), behind since 2" in status.text
+    assert "partition_by" not in status.text
+
+
+def test_status_names_an_edit_of_the_partitions_that_the_table_does_not_follow(
+    lake: StateLake,
+) -> None:
+    layout = lake.stream.table.state
+    assert layout is not None
+    edited = layout.model_copy(update={"partition_by": ("bucket(id, 4)",)})
+    table = lake.stream.table.model_copy(update={"state": edited})
+
+    status = read_state_status(lake.store, lake.stream.model_copy(update={"table": table}))
+
+    assert "; partition_by is bucket(id, 4) in the stream file, none in the table" in status.text
 
 
 @pytest.mark.parametrize(
