@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from frazil.errors import SchemaMisfitError, StageStaleError
 from frazil.iceberg.commit_retry import retry_commit
-from frazil.ingest.messages import BatchPlan, StageResult
+from frazil.ingest.messages import BatchPlan, RowLimits, StageResult
 from frazil.ledger import keys
 from frazil.ledger.offsets import describe_ranges
 from frazil.ledger.recovery_point import History, walk_ancestors
@@ -21,6 +21,8 @@ from frazil.schemas.payloads import (
     select_schemas,
 )
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
+from frazil.streams.models import Stream
+from frazil.streams.partitioning import find_lowest, parse_partition_field
 from frazil.workspace import Workspace
 
 BatchSchemas = dict[Part, WireFormat]
@@ -137,6 +139,14 @@ def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
         operation=work.stream.table.operation_field,
         fields=fields,
     )
+
+
+def describe_limits(stream: Stream) -> RowLimits:
+    """Describe what the rows of a stream need, given its operations and its partitions."""
+    layout, columns = stream.table.state, stream.parsed_columns
+    texts = stream.table.partition_by + (layout.partition_by if layout else ())
+    fields = [parse_partition_field(text, columns) for text in texts]
+    return RowLimits(operation=stream.table.cdc_field, lowest=find_lowest(fields, columns))
 
 
 def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterable[int]) -> None:

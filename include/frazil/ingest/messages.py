@@ -204,6 +204,20 @@ class FastPathSpec(MessagePart):
     """The most partitions that one task may open files for."""
 
 
+class RowLimits(MessagePart):
+    """What rows need beside values of their columns' types; a row beyond them is a bad record.
+
+    `operation` is the column whose values must be operations of changes. `lowest` has, for decimals
+    whose partitions are truncated, the SQL of the lowest one that has a partition, by column.
+    """
+
+    operation: str | None = None
+    lowest: dict[str, str] = {}
+
+
+NO_LIMITS = RowLimits()
+
+
 class StageRequest(Message):
     """The request of the Spark job `stage_batch`."""
 
@@ -230,8 +244,7 @@ class StageRequest(Message):
     key: KeyDecode | None = None
     route: Route | None = None
     events: ChangeEvents | None = None
-    operation: str | None = None
-    """The column whose values must be operations of changes."""
+    limits: RowLimits = NO_LIMITS
     late_before_ms: int | None = None
     isolated: Runs = {}
     """Offsets that are not read, because their records make the job fail."""

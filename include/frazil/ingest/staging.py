@@ -31,6 +31,7 @@ from frazil.ingest.batch_schemas import (
     BatchSchemas,
     add_unknown_schemas,
     describe_key,
+    describe_limits,
     read_known_schema_ids,
     require_reviewed_schemas,
     select_batch_schemas,
@@ -313,7 +314,7 @@ def build_request(
         key=describe_key(work, schemas),
         route=stream.route,
         events=stream.value.change_events,
-        operation=stream.table.cdc_field,
+        limits=describe_limits(stream),
         late_before_ms=find_late_bound(stream, plan),
         max_bytes_per_second=stream.batch.max_bytes_per_second,
     )
@@ -383,8 +384,7 @@ def find_staged_snapshot(
     """
     branch, base_head = attempt
     table = table or work.store.load(plan.table)
-    ref = table.metadata.refs.get(branch)
-    if ref is None:
+    if (ref := table.metadata.refs.get(branch)) is None:
         raise StageLostError(
             f"batch {plan.batch_id}: branch {branch} of {plan.table} was removed while Spark wrote",
             "run again: the next run plans and stages the batch again",

@@ -167,6 +167,8 @@ _TRANSFORMS = """\
   `write.object-storage.enabled` and `write.object-storage.partitioned-paths=false`. This applies to
   `identity` of `string` and `binary`, and to `truncate` from about 20 characters on. Readers do not
   depend on paths.
+* `truncate` rounds down. A decimal that would then need more digits than its type has, such as
+  `-99.99` in `truncate(price, 30)` of a `decimal(4,2)`, makes its record a dead letter.
 * Prefer `bucket(uid, 16)` to `uid` for uuids. With `uid` as a partition, Spark finds rows by `=`
   and `IN`, but not by `<` or `>`, because Iceberg's Java library compares uuids as signed numbers;
   PyIceberg's own filters find none.

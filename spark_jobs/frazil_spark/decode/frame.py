@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.ingest.messages import StageRequest
+from frazil.ingest.messages import NO_LIMITS, RowLimits, StageRequest
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
 from frazil.streams.change_events import REST_TYPE, ChangeEvents
@@ -64,7 +64,7 @@ class DecodeOptions:
     route: Route | None = None
     events: ChangeEvents | None = None
     has_rest: bool = False
-    operation: str | None = None
+    limits: RowLimits = NO_LIMITS
 
     @property
     def has_payload(self) -> bool:
@@ -89,7 +89,7 @@ def read_decode_options(request: StageRequest) -> DecodeOptions:
         route=request.route,
         events=request.events,
         has_rest=REST_TYPE in request.columns.values(),
-        operation=request.operation,
+        limits=request.limits,
     )
 
 

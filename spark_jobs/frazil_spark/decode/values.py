@@ -51,7 +51,7 @@ from frazil_spark.decode.frame import (
     join_any,
 )
 from frazil_spark.decode.keys import decode_key, include_key, is_added_operation
-from frazil_spark.decode.operations import require_operation
+from frazil_spark.decode.limits import require_limits
 from frazil_spark.decode.registered import decode_registered
 from frazil_spark.decode.routes import keep_own
 from frazil_spark.decode.sources import kafka_struct
@@ -134,7 +134,7 @@ def decode(
     key = options.key
     if key is None or not key.columns:
         values = _decode_value(records, convert, parsed, carried, options)
-        return require_operation(keep_own(values, options.route), options.operation)
+        return require_limits(keep_own(values, options.route), options.limits)
     as_key = DecodeOptions(is_flat=key.is_flat, wire=key.wire, part="key")
     own = tuple(column for column in parsed if column.name in key.columns)
     keyed = decode_key(records, key, own, as_key, _decode_value)
@@ -142,7 +142,7 @@ def decode(
     values = _decode_value(keyed.frame, convert, others, (*carried, *keyed.carried), options)
     names = tuple(column.name for column in parsed)
     own_values = keep_own(include_key(values, keyed, names), options.route)
-    return require_operation(own_values, options.operation)
+    return require_limits(own_values, options.limits)
 
 
 def _decode_value(

@@ -106,7 +106,7 @@ def write_fast_path(records: DataFrame, request: StageRequest) -> DataFrame:
         preaggregation=build_preaggregation_spec(request),
         partitions=tuple((by.column, by.transform) for by in fast_path.partitions),
         max_partitions=fast_path.max_partitions,
-        operation=request.operation or "",
+        operation=request.limits.operation or "",
         operations=(*UPSERT_OPERATIONS, *DELETE_OPERATIONS),
     )
     counted = "".join(

@@ -1,6 +1,7 @@
-"""A change whose operation nobody knows is a dead letter; it does not stop the merges."""
+"""Values that a merge or a partition cannot do without: their records are dead letters."""
 
 import json
+from typing import Any
 
 import pytest
 from conftest import Lab
@@ -49,6 +50,16 @@ def write_messages(operations: dict[int, str | None], lab: RegistryLab | None) -
     ]
 
 
+def read_both(lab: Lab, ingested: str) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    """Read the rows of the stream's table, and reason and detail of its dead letters."""
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    rows = catalog.load_table(lab.table).scan().to_arrow().to_pylist()
+    letters = catalog.load_table(dead_letters_name(ingested)).scan().to_arrow()
+    catalog.close()
+    pairs = zip(letters["reason"].to_pylist(), letters["detail"].to_pylist(), strict=True)
+    return rows, [*pairs]
+
+
 @pytest.mark.parametrize(
     ("convert", "tombstones", "workers_from"),
     [
@@ -73,11 +84,40 @@ def test_an_unknown_operation_is_a_dead_letter_and_merges_go_on(
     done = lab.frazil("run", lab.stream, **limit)
 
     assert done.code == 0, done.err
-    catalog = load_catalog("lake", **lab.stack.catalog_properties)
-    rows = catalog.load_table(lab.table).scan().to_arrow().to_pylist()
-    letters = catalog.load_table(dead_letters_name(f"{lab.table}__changes")).scan().to_arrow()
-    catalog.close()
+    rows, letters = read_both(lab, f"{lab.table}__changes")
     assert sorted(row["id"] for row in rows) == [*([] if tombstones else [2]), 3, 4, 5, 8]
-    reasons = {*zip(letters["reason"].to_pylist(), letters["detail"].to_pylist(), strict=True)}
-    assert (letters.num_rows, reasons) == (len(UNKNOWN), {("type_mismatch", DETAIL)})
+    assert letters == [("type_mismatch", DETAIL)] * len(UNKNOWN)
+    assert lab.frazil("audit", lab.stream, "--values").code == 0
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_decimal_too_low_for_its_partition_is_a_dead_letter(lab: Lab, mode: str) -> None:
+    lab.create_topic(partitions=1)
+    columns = {"id": "long!", "price": "decimal(4,2)", "deep": "struct<cost: decimal(3,0)>"}
+    partitions = ["truncate(price, 30)", "truncate(deep.cost, 7)"]
+    table = {"name": lab.table, "mode": mode, "partition_by": partitions}
+    lab.write_stream(
+        value={"convert": "json", "columns": columns},
+        table={**table, **({"id_columns": ["id"]} if mode == "upsert" else {})},
+        order="kafka",
+        errors={"max_bad_ratio": 1.0},
+    )
+    good = [(-99.9, 0), (99.99, 999), (0, -994), (None, None)]
+    bad = [(-99.91, 0), (-99.99, 0), (0, -995), (0, -999)]
+    values = [
+        {"id": number, "price": price, "deep": {"cost": cost}}
+        for number, (price, cost) in enumerate(good + bad)
+    ]
+    send(lab.stack.bootstrap, lab.topic, [(b"", json.dumps(value).encode()) for value in values])
+
+    done = lab.frazil("run", lab.stream)
+
+    assert done.code == 0, done.err
+    rows, letters = read_both(lab, f"{lab.table}__changes" if mode == "upsert" else lab.table)
+    assert sorted(row["id"] for row in rows) == [*range(len(good))]
+    assert (
+        sorted(letters)
+        == [("type_mismatch", "deep.cost is too low for a partition")] * 2
+        + [("type_mismatch", "price is too low for a partition")] * 2
+    )
     assert lab.frazil("audit", lab.stream, "--values").code == 0
