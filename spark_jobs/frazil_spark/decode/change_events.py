@@ -38,8 +38,9 @@ _NUMBERS = [str(byte) for byte in _BYTES]
 _BASE64 = base64.b64encode(_BYTES).decode()
 _UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 """Java's `UUID.nameUUIDFromBytes` of the placeholder."""
-_SCALARS = frozenset({PLACEHOLDER, _BASE64})
-_ELEMENTS = _SCALARS | {_UUID}
+_SCALARS = frozenset({PLACEHOLDER, _BASE64, _BYTES.hex()})
+_PAIR = re.compile(rf'\s*\{{\s*"{PLACEHOLDER}"\s*:\s*"{PLACEHOLDER}"\s*\}}\s*')
+"""The text of an hstore, as `hstore.handling.mode=json` sends it."""
 _WITH_AFTER = frozenset("cru")
 _SOURCE = {
     "db": "db",
@@ -279,9 +280,11 @@ def _open_key(key: bytes, spec: FlatSpec) -> tuple[Json, Fields]:
 def _is_unavailable(value: Json) -> bool:
     """Recognise a value that PostgreSQL did not send, by the placeholder for its type."""
     if isinstance(value, str):
-        return value in _SCALARS
+        return value in _SCALARS or _PAIR.fullmatch(value) is not None
     if isinstance(value, list):
-        return value == _NUMBERS or (len(value) == 1 and any(value[0] == e for e in _ELEMENTS))
+        return value == _NUMBERS or (
+            len(value) == 1 and (value[0] == _UUID or _is_unavailable(value[0]))
+        )
     return isinstance(value, dict) and value == {PLACEHOLDER: PLACEHOLDER}
 
 

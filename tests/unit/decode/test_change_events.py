@@ -77,14 +77,38 @@ def test_numbers_and_texts_are_copied_as_they_were_sent() -> None:
         ("list<long>", list(PLACEHOLDER.encode())),
         ("list<uuid>", [JAVA_UUID]),
         ("map<string,string>", {PLACEHOLDER: PLACEHOLDER}),
+        ("string", f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'),
+        ("string", f' {{ "{PLACEHOLDER}" :\n"{PLACEHOLDER}"\t}}\n'),
+        ("list<string>", [f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}']),
+        ("list<map<string,string>>", [{PLACEHOLDER: PLACEHOLDER}]),
+        ("list<string>", [PLACEHOLDER.encode().hex()]),
     ],
-    ids=["text", "bytes", "texts", "arrays of bytes", "numbers", "uuids", "hstore"],
+    ids=[
+        *("text", "bytes", "texts", "arrays of bytes", "numbers", "uuids", "hstore"),
+        *("hstore as json", "spaced json", "hstores as json", "hstores", "hexadecimal bytes"),
+    ],
 )
 def test_a_value_that_was_not_sent_is_absent_and_named(kind: str, value: object) -> None:
     found = flatten({"doc": f"{kind} from x", "other": "string"}, json.dumps({"x": value}))
 
     assert "x" not in found
     assert found["_frazil_unavailable"] == '["doc"]'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"see {PLACEHOLDER}",
+        f'{{"{PLACEHOLDER}":"{PLACEHOLDER}","a":"1"}}',
+        f'{{"a":"{PLACEHOLDER}"}}',
+        f'[{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}]',
+    ],
+)
+def test_a_text_that_only_contains_the_placeholder_is_a_value(value: str) -> None:
+    found = flatten({"doc": "string from x"}, json.dumps({"x": value}))
+
+    assert found["x"] == json.dumps(value)
+    assert found["_frazil_unavailable"] == "[]"
 
 
 @pytest.mark.parametrize(
