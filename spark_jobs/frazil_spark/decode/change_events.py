@@ -413,15 +413,21 @@ def _write_timestamp(nanos: int) -> Writer:
 
 
 def _write_time(nanos: int) -> Writer:
-    """Return a function that writes a time of day: microseconds for an integer, else a text."""
+    """Return a function that writes a time: microseconds for an integer, else hours and more.
+
+    A time may be 24:00:00, and one of MySQL is a duration: negative, or of many days.
+    """
 
     def write(value: Json, _: Node, kind: str) -> str:
-        micros, rest = divmod(int(str(value)) * nanos, 1000)
+        given = int(str(value)) * nanos
+        sign = "-" if given < 0 else ""
+        micros, rest = divmod(abs(given), 1000)
         fraction = f"{rest:03d}" if rest else ""
         if kind in _INTEGERS:
-            return f"{micros}.{fraction}" if rest else str(micros)
-        text = (_EPOCH + timedelta(microseconds=micros)).time().isoformat(timespec="microseconds")
-        return f'"{text}{fraction}"'
+            return f"{sign}{micros}.{fraction}" if rest else f"{sign}{micros}"
+        seconds, micros = divmod(micros, 1_000_000)
+        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        return f'"{sign}{clock}.{micros:06d}{fraction}"'
 
     return write
 
