@@ -6,9 +6,10 @@ texts, so that no values are kept.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from hashlib import blake2b
 from typing import TypeAlias
@@ -25,10 +26,13 @@ Text: TypeAlias = "str | list[str | None] | None"
 Read: TypeAlias = Callable[[str], str]
 
 DIGEST_BYTES = 16
-_MARK = "\0number"
-"""A field that no JSON of PostgreSQL has."""
+_MAX_DIGITS = 150_000
+"""PostgreSQL has 131,072 digits before the point of a `numeric`, and 16,383 behind it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+_CLOCK_TEXT = re.compile(r"([01]\d|2[0-4]):([0-5]\d)(?::([0-5]\d)(?:[.](\d{1,6})0*)?)?Z?", re.ASCII)
+"""A time of day as PostgreSQL has it: to the microsecond."""
 
 _PLAIN = "{c}::text"
 _OUTPUT = "CASE WHEN {c} IS NOT NULL THEN concat({c}) END"
@@ -168,7 +172,11 @@ def _read_number(text: str) -> str:
         number = Decimal(text)
     except InvalidOperation:
         return text
-    return write_decimal(number) if number.is_finite() else text
+    if not number.is_finite():
+        return text
+    if number == 0:
+        return "0"
+    return write_decimal(number) if abs(number.adjusted()) < _MAX_DIGITS else text
 
 
 def write_decimal(number: Decimal) -> str:
@@ -179,16 +187,33 @@ def write_decimal(number: Decimal) -> str:
 
 
 def _read_json(text: str) -> str:
-    """Return JSON with its fields in order and its numbers as decimals."""
+    """Return JSON with its fields in order and its numbers with all their digits."""
     try:
-        value = json.loads(text, parse_float=Decimal, parse_int=Decimal)
-        return json.dumps(value, sort_keys=True, default=lambda number: {_MARK: _plain(number)})
+        return repr(_JSON.decode(text))
     except (ValueError, RecursionError):
         return text
 
 
-def _plain(number: Decimal) -> str:
-    return str(number.normalize())
+def _sort_fields(fields: list[tuple[str, object]]) -> dict[str, object]:
+    return dict(sorted(dict(fields).items()))  # of a repeated field the last one counts
+
+
+def _split_number(text: str) -> tuple[str, int]:
+    """Return the digits of a number, without zeros at either end, and the power of ten behind."""
+    base, _, power = text.lower().partition("e")
+    whole, _, part = base.partition(".")
+    digits = (whole + part).lstrip("-0")
+    kept = digits.rstrip("0")
+    if not kept:
+        return "0", 0
+    sign = "-" if whole.startswith("-") else ""
+    return sign + kept, int(power or "0") - len(part) + len(digits) - len(kept)
+
+
+_JSON = json.JSONDecoder(
+    parse_float=_split_number, parse_int=_split_number, object_pairs_hook=_sort_fields
+)
+"""Numbers become tuples, which nothing else of JSON is."""
 
 
 def _read_days(text: str) -> str:
@@ -208,12 +233,13 @@ def _read_micros(text: str) -> str:
 
 
 def _read_clock(text: str) -> str:
-    try:
-        at = time.fromisoformat(text)
-    except ValueError:
+    """Return the microseconds of a time, which may be 24:00:00."""
+    found = _CLOCK_TEXT.fullmatch(text)
+    if found is None:
         return text
-    seconds = (at.hour * 60 + at.minute) * 60 + at.second
-    return str(seconds * 1_000_000 + at.microsecond)
+    hours, minutes, seconds, fraction = found.groups(default="0")
+    whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
+    return str(whole * 1_000_000 + int(fraction.ljust(6, "0")))
 
 
 _Rule: TypeAlias = "tuple[str, Read | None, Read | None]"
