@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, time, timedelta
 from decimal import Decimal, InvalidOperation
 from hashlib import blake2b
 from typing import TypeAlias
@@ -28,11 +28,16 @@ Read: TypeAlias = Callable[[str], str]
 DIGEST_BYTES = 16
 _MAX_DIGITS = 150_000
 """PostgreSQL has 131,072 digits before the point of a `numeric`, and 16,383 behind it."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 _CLOCK_TEXT = re.compile(r"([01]\d|2[0-4]):([0-5]\d)(?::([0-5]\d)(?:[.](\d{1,6})0*)?)?Z?", re.ASCII)
 """A time of day as PostgreSQL has it: to the microsecond."""
+_DAY = r"([+-]?\d{4,7})-(\d\d)-(\d\d)"
+_DAY_TEXT = re.compile(_DAY, re.ASCII)
+_ZONE = r"(?:Z|[+-]\d\d(?::?\d\d){0,2})?"
+_TIME_TEXT = re.compile(rf"{_DAY}[T ](\d\d:\d\d(?::\d\d(?:[.]\d{{1,6}}0*)?)?{_ZONE})", re.ASCII)
+_CYCLE_DAYS = 146_097
+"""The days of 400 years, after which the calendar repeats."""
 
 _PLAIN = "{c}::text"
 _OUTPUT = "CASE WHEN {c} IS NOT NULL THEN concat({c}) END"
@@ -217,19 +222,33 @@ _JSON = json.JSONDecoder(
 
 
 def _read_days(text: str) -> str:
+    """Return the days since 1970 of a date."""
+    found = _DAY_TEXT.fullmatch(text)
     try:
-        return str(date.fromisoformat(text).toordinal() - _EPOCH_DAY)
+        return text if found is None else str(_count_days(found))
     except ValueError:
         return text
+
+
+def _count_days(found: re.Match[str]) -> int:
+    """Return the days since 1970, of any year; Python knows the years 1 to 9999."""
+    cycles, year = divmod(int(found[1]), 400)
+    day = date(year + 400, int(found[2]), int(found[3])).toordinal() - _EPOCH_DAY
+    return day + (cycles - 1) * _CYCLE_DAYS
 
 
 def _read_micros(text: str) -> str:
+    """Return the microseconds since 1970 of a time, which may have a zone."""
+    found = _TIME_TEXT.fullmatch(text)
     try:
-        at = datetime.fromisoformat(text)
+        if found is None:
+            return text
+        at, days = time.fromisoformat(found[4]), _count_days(found)
     except ValueError:
         return text
-    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
-    return str((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
+    ahead = at.utcoffset() or timedelta(0)
+    seconds = (at.hour * 60 + at.minute) * 60 + at.second - int(ahead.total_seconds())
+    return str((days * 86_400 + seconds) * 1_000_000 + at.microsecond)
 
 
 def _read_clock(text: str) -> str:

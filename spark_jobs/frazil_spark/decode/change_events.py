@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -52,6 +53,16 @@ _SOURCE = {
 _LONG = re.compile(r"-?[0-9]{1,18}\Z")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
+_CYCLE_DAYS, _LAST_YEAR, _DAY_MICROS = 146_097, 9_999, 86_400_000_000
+"""The days of 400 years, after which the calendar repeats; and other parts of a time."""
+_INFINITIES = {
+    9_223_372_036_825_200_000_000: "infinity",
+    -9_223_372_036_832_400_000_000: "-infinity",
+    2**63 - 1: "infinity",
+    -(2**63): "-infinity",
+}
+_INFINITE_DAYS = {-2_147_472_692: "infinity", -2_147_472_691: "-infinity"}
+"""Nanoseconds and days that Debezium sends for PostgreSQL's infinite timestamps and dates."""
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _INTEGERS = frozenset({"int", "long"})
 _MAX_RECURSION = 3_000
@@ -386,7 +397,8 @@ def _write_decimal(value: Json, node: Node, kind: str) -> str:
     scale = int(str(given["scale"]))
     unscaled = base64.b64decode(str(given["value"]), validate=True)
     number = int.from_bytes(unscaled, "big", signed=True)
-    digits = str(abs(number) * 10 ** max(-scale, 0)).zfill(scale + 1)
+    whole = Decimal(abs(number) * 10 ** max(-scale, 0))  # writes more digits than an integer may
+    digits = f"{whole:f}".zfill(scale + 1)
     text = "-" * (number < 0) + (f"{digits[:-scale]}.{digits[-scale:]}" if scale > 0 else digits)
     return f'"{text}"' if kind in {"decimal", "string"} else text
 
@@ -396,7 +408,27 @@ def _as_node(given: Json) -> Node:
 
 
 def _write_date(value: Json, _: Node, kind: str) -> str:
-    return "" if kind in _INTEGERS else f'"{date.fromordinal(_EPOCH_DAY + int(str(value)))}"'
+    if kind in _INTEGERS:
+        return ""
+    days = int(str(value))
+    if kind == "string":
+        return f'"{_INFINITE_DAYS.get(days) or _write_day(days)}"'
+    return f'"{date.fromordinal(_EPOCH_DAY + days)}"'
+
+
+def _write_day(days: int) -> str:
+    """Return a date as ISO 8601 has it, also outside the years 1 to 9999 that Python knows."""
+    cycles, left = divmod(_EPOCH_DAY - 1 + days, _CYCLE_DAYS)
+    day = date.fromordinal(left + 1)
+    year = day.year + 400 * cycles
+    shown = f"{year:04d}" if 0 <= year <= _LAST_YEAR else f"{year:+05d}"
+    return f"{shown}-{day.month:02d}-{day.day:02d}"
+
+
+def _write_clock(micros: int) -> str:
+    seconds, micros = divmod(micros, 1_000_000)
+    minutes, seconds = divmod(seconds, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}.{micros:06d}"
 
 
 def _write_timestamp(nanos: int) -> Writer:
@@ -405,9 +437,15 @@ def _write_timestamp(nanos: int) -> Writer:
     def write(value: Json, _: Node, kind: str) -> str:
         if kind in _INTEGERS:
             return ""
-        micros, rest = divmod(int(str(value)) * nanos, 1000)
-        text = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
-        return f'"{text}{f"{rest:03d}" if rest else ""}"'
+        given = int(str(value)) * nanos
+        micros, rest = divmod(given, 1000)
+        fraction = f"{rest:03d}" if rest else ""
+        if kind != "string":
+            text = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+            return f'"{text}{fraction}"'
+        days, clock = divmod(micros, _DAY_MICROS)
+        text = f"{_write_day(days)}T{_write_clock(clock)}{fraction}"
+        return f'"{_INFINITIES.get(given, text)}"'
 
     return write
 
@@ -425,9 +463,7 @@ def _write_time(nanos: int) -> Writer:
         fraction = f"{rest:03d}" if rest else ""
         if kind in _INTEGERS:
             return f"{sign}{micros}.{fraction}" if rest else f"{sign}{micros}"
-        seconds, micros = divmod(micros, 1_000_000)
-        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-        return f'"{sign}{clock}.{micros:06d}{fraction}"'
+        return f'"{sign}{_write_clock(micros)}{fraction}"'
 
     return write
 

@@ -137,6 +137,26 @@ def test_a_text_that_only_contains_the_placeholder_is_a_value(value: str) -> Non
         ("string", f"{CONNECT}.Time", -1_500, '"-00:00:01.500000"'),
         ("string", f"{DEBEZIUM}.time.NanoTime", -86_400_000_000_001, '"-24:00:00.000000001"'),
         ("string", f"{DEBEZIUM}.time.ZonedTime", "24:00:00Z", None),
+        ("string", f"{DEBEZIUM}.time.Date", 20454, '"2026-01-01"'),
+        ("string", f"{DEBEZIUM}.time.Date", 2932896, '"9999-12-31"'),
+        ("string", f"{DEBEZIUM}.time.Date", 2932897, '"+10000-01-01"'),
+        ("string", f"{DEBEZIUM}.time.Date", -719163, '"0000-12-31"'),
+        ("string", f"{DEBEZIUM}.time.Date", -735160, '"-0043-03-15"'),
+        ("string", f"{DEBEZIUM}.time.Date", -2147472692, '"infinity"'),
+        ("string", f"{DEBEZIUM}.time.Date", -2147472691, '"-infinity"'),
+        ("string", f"{DEBEZIUM}.time.Timestamp", -1, '"1969-12-31T23:59:59.999000"'),
+        ("string", f"{DEBEZIUM}.time.NanoTimestamp", -1, '"1969-12-31T23:59:59.999999999"'),
+        (
+            "string",
+            f"{DEBEZIUM}.time.MicroTimestamp",
+            253_402_300_800_000_001,
+            '"+10000-01-01T00:00:00.000001"',
+        ),
+        ("string", f"{DEBEZIUM}.time.MicroTimestamp", 9223372036825200000, '"infinity"'),
+        ("string", f"{DEBEZIUM}.time.MicroTimestamp", -9223372036832400000, '"-infinity"'),
+        ("string", f"{CONNECT}.Timestamp", 9223372036825200, '"infinity"'),
+        ("string", f"{DEBEZIUM}.time.NanoTimestamp", -(2**63), '"-infinity"'),
+        ("date", f"{DEBEZIUM}.time.Date", 2932897, "2932897"),
         ("timestamptz", f"{DEBEZIUM}.time.ZonedTimestamp", "2026-01-01T00:00:00Z", None),
         ("uuid", f"{DEBEZIUM}.data.Uuid", JAVA_UUID, None),
         ("string", f"{DEBEZIUM}.data.Json", '{"a": 1.10}', None),
@@ -178,6 +198,16 @@ def test_a_decimal_has_all_its_digits(
     assert (
         flatten_by_schema(f"list<{kind}>", {"items": schema}, [encoded, None]) == f"[{text},null]"
     )
+
+
+@pytest.mark.parametrize("scale", [0, 5000])
+def test_a_decimal_has_more_digits_than_a_number_of_python_may(scale: int) -> None:
+    encoded = base64.b64encode((10**9000).to_bytes(4000, "big")).decode()
+    schema = {"name": f"{DEBEZIUM}.data.VariableScaleDecimal"}
+
+    text = flatten_by_schema("string", schema, {"scale": scale, "value": encoded})
+
+    assert text == (f'"1{"0" * 4000}.{"0" * 5000}"' if scale else f'"1{"0" * 9000}"')
 
 
 PRICE = {"type": "bytes", "name": f"{CONNECT}.Decimal", "parameters": {"scale": "2"}}
