@@ -36,6 +36,8 @@ OLDEST = 140_000
 """PostgreSQL 14: before it, EXTRACT returns a floating-point number."""
 _ROWS = 5_000
 """Rows of one fetch, and keys of one look-up."""
+_ALL_DIGITS = "SET LOCAL extra_float_digits = 1"
+"""A role or a database may have a setting by which floating-point numbers are rounded."""
 _FACTS = """SELECT current_database(), current_user, pg_is_in_recovery(),
   CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
        ELSE pg_current_wal_insert_lsn() END::text"""
@@ -84,6 +86,8 @@ class SourceSnapshot:
         self._connection = connection
         self._name = name
         self._cursors = count(1)
+        with connection.cursor() as cursor:
+            cursor.execute(_ALL_DIGITS)
         self.database, self.user, self.is_standby, lsn = self._ask(_FACTS)[0]
         self.lsn = parse_lsn(lsn)
 

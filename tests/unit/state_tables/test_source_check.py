@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support.postgres import MISSING, PASSWORD, PROGRAMS, Database, start_postgres
+from support.postgres import MISSING, PASSWORD, PROGRAMS, USER, Database, start_postgres
 from support.source_lab import CONNECTION, SENTINEL, SourceLab
 
 from frazil.errors import (
@@ -109,6 +109,22 @@ def test_values_of_every_type_are_compared(database: Database, tmp_path: Path) -
 
     assert check.not_compared == {}
     assert check.counts == KeyCounts(equal=301)
+
+
+def test_floating_point_numbers_have_all_digits_by_any_setting(
+    database: Database, tmp_path: Path
+) -> None:
+    database.ask("CREATE TABLE ratios (id bigint PRIMARY KEY, r double precision)")
+    database.ask("INSERT INTO ratios VALUES (1, 1 / 3.0), (2, 0.1)")
+    lab = SourceLab.make(database, tmp_path, "ratios", {"id": "long!", "r": "double"})
+    lab.put([{"id": 1, "r": 1 / 3}, {"id": 2, "r": 0.1 + 1e-12}])
+    database.ask(f"ALTER ROLE {USER} SET extra_float_digits = -6")
+    try:
+        check = lab.verify()
+    finally:
+        database.ask(f"ALTER ROLE {USER} RESET extra_float_digits")
+
+    assert check.counts == KeyCounts(equal=1, different=1)
 
 
 def test_each_kind_of_planted_difference_is_found(lab: SourceLab) -> None:
