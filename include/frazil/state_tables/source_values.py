@@ -32,6 +32,7 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 _CLOCK_TEXT = re.compile(r"([01]\d|2[0-4]):([0-5]\d)(?::([0-5]\d)(?:[.](\d{1,6})0*)?)?Z?", re.ASCII)
 """A time of day as PostgreSQL has it: to the microsecond."""
+_NUMBER_TEXT = re.compile(r"[+-]?(?:\d+[.]?\d*|[.]\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _DAY = r"([+-]?\d{4,7})-(\d\d)-(\d\d)"
 _DAY_TEXT = re.compile(_DAY, re.ASCII)
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d){0,2})?"
@@ -173,11 +174,11 @@ def _read_single(text: str) -> str:
 
 def _read_number(text: str) -> str:
     """Return a decimal number without zeros at its end."""
+    if not _NUMBER_TEXT.fullmatch(text):
+        return text  # as `NaN`, and `1_000`, which is a number for Python
     try:
         number = Decimal(text)
     except InvalidOperation:
-        return text
-    if not number.is_finite():
         return text
     if number == 0:
         return "0"
