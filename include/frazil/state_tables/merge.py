@@ -272,7 +272,8 @@ def _require_agreement(
     state = require_state(work.stream).name
     staged = table.snapshot_by_name(attempt.branch)
     summary = snapshot_summary(staged.summary) if staged is not None else {}
-    wrong = describe_disagreement(result.counts, summary, marks=work.stream.table.deletes == "mark")
+    marks, rebuilt = work.stream.table.deletes == "mark", attempt.plan.added is None
+    wrong = describe_disagreement(result.counts, summary, marks=marks, rebuilt=rebuilt)
     if wrong:
         raise ConservationError(
             f"merge of {state}: {wrong}; nothing was published, the rows are on branch "

@@ -281,15 +281,33 @@ def require_mergeable(stream: Stream, result: MergeResult) -> None:
         )
 
 
-def describe_disagreement(counts: MergeCounts, summary: Mapping[str, str], *, marks: bool) -> str:
+def describe_disagreement(
+    counts: MergeCounts, summary: Mapping[str, str], *, marks: bool, rebuilt: bool
+) -> str:
     """Describe how Spark's counts of a merge differ from the fold's; empty if they agree."""
     if not counts.is_balanced:
         return f"the counts do not add up: {counts.text}"
-    names = {"inserted": counts.inserted, "matched-updated": counts.updated}
-    if not marks:
-        names["matched-deleted"] = counts.deleted
-    found = {n: summary.get(_SPARK_COUNTS + n) for n in names if not marks}
+    if rebuilt or marks:  # a delete that is marked updates a row, or inserts one
+        added, rows = _count_added(summary, rebuilt=rebuilt), counts.count_written(marks=marks)
+        is_same = added in {None, rows}
+        return "" if is_same else f"Spark wrote {count_noun(added or 0, 'row')}, not {rows}"
+    expected = {
+        "inserted": counts.inserted,
+        "matched-updated": counts.updated,
+        "matched-deleted": counts.deleted,
+    }
+    found = {name: summary.get(_SPARK_COUNTS + name) for name in expected}
     wrong = [
-        f"{n} {found[n]}, not {names[n]}" for n in found if found[n] not in {None, str(names[n])}
+        f"{name} {text}, not {expected[name]}"
+        for name, text in found.items()
+        if text not in {None, str(expected[name])}
     ]
     return f"Spark counted {', '.join(wrong)}" if wrong else ""
+
+
+def _count_added(summary: Mapping[str, str], *, rebuilt: bool) -> int | None:
+    """Return the rows that Spark wrote by its summary; None if it counted none."""
+    if rebuilt:
+        return int(summary.get("added-records", "0"))
+    found = [summary.get(_SPARK_COUNTS + name) for name in ("inserted", "matched-updated")]
+    return sum(int(each) for each in found if each is not None) if any(found) else None

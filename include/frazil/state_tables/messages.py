@@ -32,6 +32,10 @@ class MergeCounts(MessagePart):
         applied = self.inserted + self.updated + self.deleted + self.absent
         return self.changes == applied + self.superseded + self.stale
 
+    def count_written(self, *, marks: bool) -> int:
+        """Return the rows that a merge writes; with `marks` deleted keys keep one."""
+        return self.inserted + self.updated + (self.deleted + self.absent if marks else 0)
+
     @property
     def text(self) -> str:
         """Return the counts on one line."""

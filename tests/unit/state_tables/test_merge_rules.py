@@ -138,10 +138,36 @@ def test_the_counts_add_up_and_agree_with_sparks(
 ) -> None:
     named = {f"spark.merge-into.num-target-rows-{name}": n for name, n in summary.items()}
 
-    found = describe_disagreement(NONE.model_copy(update=counts), named, marks=False)
+    found = describe_disagreement(NONE.model_copy(update=counts), named, marks=False, rebuilt=False)
 
     assert says in found
     assert bool(found) == bool(says)
+
+
+@pytest.mark.parametrize(
+    ("summary", "rebuilt", "says"),
+    [
+        ({"inserted": "3", "matched-updated": "4"}, False, ""),
+        ({"inserted": "3", "matched-updated": "3"}, False, "Spark wrote 6 rows, not 7"),
+        ({"inserted": "8"}, False, "Spark wrote 8 rows, not 7"),
+        ({"added-records": "7"}, True, ""),
+        ({"added-records": "6"}, True, "Spark wrote 6 rows, not 7"),
+        ({}, True, "Spark wrote 0 rows, not 7"),
+    ],
+)
+def test_marked_deletes_and_replaced_rows_are_counted_too(
+    summary: dict[str, str], *, rebuilt: bool, says: str
+) -> None:
+    prefix = "" if rebuilt else "spark.merge-into.num-target-rows-"
+    named = {prefix + name: count for name, count in summary.items()}
+    counts = NONE.model_copy(
+        update={"changes": 7, "inserted": 1, "updated": 1, "deleted": 2, "absent": 3}
+    )
+
+    assert describe_disagreement(counts, named, marks=True, rebuilt=rebuilt) == says
+    assert "not 2" in describe_disagreement(
+        counts, {"added-records": "7"}, marks=False, rebuilt=True
+    )
 
 
 @pytest.mark.parametrize(
