@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.stack]
 VALUE = record(("id", "long"), ("name", "string"), ("op", ["null", "string"]), name="Value")
 KNOWN = {1: "c", 2: "R", 3: "u", 4: "Insert", 5: "UPDATE", 6: "d", 7: "DELETE"}
 DETAIL = "op is none of c, r, u, insert, update, d, delete"
-UNKNOWN = {11: "t", 12: "", 13: None, 14: " c", 15: "upsert", 16: "\u212a"}
+UNKNOWN = {11: "t", 12: "", 13: None, 14: " c", 15: "upsert", 16: "\u212a", 17: "\u0130NSERT"}
 
 
 def begin(lab: Lab, convert: str, **table: object) -> None:
@@ -51,13 +51,15 @@ def write_messages(operations: dict[int, str | None], lab: RegistryLab | None) -
 
 
 def read_both(lab: Lab, ingested: str) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
-    """Read the rows of the stream's table, and reason and detail of its dead letters."""
+    """Read the stream's rows, and reason and detail of the dead letters beside a table."""
     catalog = load_catalog("lake", **lab.stack.catalog_properties)
     rows = catalog.load_table(lab.table).scan().to_arrow().to_pylist()
-    letters = catalog.load_table(dead_letters_name(ingested)).scan().to_arrow()
+    letters = []
+    if ingested:
+        found = catalog.load_table(dead_letters_name(ingested)).scan().to_arrow().to_pylist()
+        letters = [(letter["reason"], letter["detail"]) for letter in found]
     catalog.close()
-    pairs = zip(letters["reason"].to_pylist(), letters["detail"].to_pylist(), strict=True)
-    return rows, [*pairs]
+    return rows, letters
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,19 @@ def test_an_unknown_operation_is_a_dead_letter_and_merges_go_on(
     assert lab.frazil("audit", lab.stream, "--values").code == 0
 
 
-@pytest.mark.parametrize("mode", ["append", "upsert"])
-def test_a_decimal_too_low_for_its_partition_is_a_dead_letter(lab: Lab, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "workers_from", "tolerance"),
+    [
+        ("append", 10**9, "quarantine"),
+        ("append", 10**9, "invalid_data"),
+        ("upsert", 10**9, "quarantine"),
+        ("upsert", 0, "quarantine"),
+    ],
+    ids=["append", "append and skip", "upsert", "upsert by workers"],
+)
+def test_a_decimal_too_low_for_its_partition_is_a_dead_letter(
+    lab: Lab, mode: str, workers_from: int, tolerance: str
+) -> None:
     lab.create_topic(partitions=1)
     columns = {"id": "long!", "price": "decimal(4,2)", "deep": "struct<cost: decimal(3,0)>"}
     partitions = ["truncate(price, 30)", "truncate(deep.cost, 7)"]
@@ -100,7 +113,7 @@ def test_a_decimal_too_low_for_its_partition_is_a_dead_letter(lab: Lab, mode: st
         value={"convert": "json", "columns": columns},
         table={**table, **({"id_columns": ["id"]} if mode == "upsert" else {})},
         order="kafka",
-        errors={"max_bad_ratio": 1.0},
+        errors={"tolerance": tolerance, "max_bad_ratio": 1.0},
     )
     good = [(-99.9, 0), (99.99, 999), (0, -994), (None, None)]
     bad = [(-99.91, 0), (-99.99, 0), (0, -995), (0, -999)]
@@ -110,14 +123,13 @@ def test_a_decimal_too_low_for_its_partition_is_a_dead_letter(lab: Lab, mode: st
     ]
     send(lab.stack.bootstrap, lab.topic, [(b"", json.dumps(value).encode()) for value in values])
 
-    done = lab.frazil("run", lab.stream)
+    done = lab.frazil("run", lab.stream, **{MIN_RECORDS_VARIABLE: str(workers_from)})
 
     assert done.code == 0, done.err
-    rows, letters = read_both(lab, f"{lab.table}__changes" if mode == "upsert" else lab.table)
+    ingested = f"{lab.table}__changes" if mode == "upsert" else lab.table
+    rows, letters = read_both(lab, ingested if tolerance == "quarantine" else "")
     assert sorted(row["id"] for row in rows) == [*range(len(good))]
-    assert (
-        sorted(letters)
-        == [("type_mismatch", "deep.cost is too low for a partition")] * 2
-        + [("type_mismatch", "price is too low for a partition")] * 2
-    )
+    details = [f"{name} is too low for a partition" for name in ("deep.cost", "price")]
+    if tolerance == "quarantine":
+        assert sorted(letters) == [("type_mismatch", text) for text in details for _ in range(2)]
     assert lab.frazil("audit", lab.stream, "--values").code == 0

@@ -7,13 +7,14 @@ Java's value wraps to a large one, PyIceberg's is no number of the type and equa
 
 from collections.abc import Iterable
 from copy import deepcopy
+from decimal import Decimal
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
-from pyiceberg.types import IcebergType, IntegerType, LongType, UUIDType
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, UUIDType
 
 _PARTITIONS = 13
 """Position of the partition summaries in an entry of a manifest list."""
@@ -37,6 +38,22 @@ def wrap_truncated(value: object, kind: IcebergType) -> object:
     bits = 32 if isinstance(kind, IntegerType) else 64
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
+
+
+def find_lowest(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
+    """Return, for decimals whose partitions are truncated, the lowest value that has a partition.
+
+    Truncation rounds down: below that value it needs more digits than the type has.
+    """
+    lowest = {}
+    for field in spec.fields:
+        name = schema.find_column_name(field.source_id)
+        kind = schema.find_type(field.source_id) if name else None
+        transform = field.transform
+        if name and isinstance(kind, DecimalType) and isinstance(transform, TruncateTransform):
+            units = (10**kind.precision - 1) // transform.width * transform.width
+            lowest[name] = f"{Decimal((units > 0, tuple(map(int, str(units))), -kind.scale)):f}"
+    return lowest
 
 
 def can_skip_files(table: Table, column: str, values: Iterable[object]) -> bool:

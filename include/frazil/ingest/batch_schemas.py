@@ -4,8 +4,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from pyiceberg.table import Table
+
 from frazil.errors import SchemaMisfitError, StageStaleError
 from frazil.iceberg.commit_retry import retry_commit
+from frazil.iceberg.manifests import find_lowest
+from frazil.iceberg.table_schema import build_partition_spec, build_table_schema
 from frazil.ingest.messages import BatchPlan, RowLimits, StageResult
 from frazil.ledger import keys
 from frazil.ledger.offsets import describe_ranges
@@ -21,8 +25,7 @@ from frazil.schemas.payloads import (
     select_schemas,
 )
 from frazil.schemas.wire_format import KeyDecode, Part, WireFormat
-from frazil.streams.models import Stream
-from frazil.streams.partitioning import find_lowest, parse_partition_field
+from frazil.streams.partitioning import parse_partition_field
 from frazil.workspace import Workspace
 
 BatchSchemas = dict[Part, WireFormat]
@@ -141,12 +144,24 @@ def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
     )
 
 
-def describe_limits(stream: Stream) -> RowLimits:
-    """Describe what the rows of a stream need, given its operations and its partitions."""
-    layout, columns = stream.table.state, stream.parsed_columns
-    texts = stream.table.partition_by + (layout.partition_by if layout else ())
-    fields = [parse_partition_field(text, columns) for text in texts]
-    return RowLimits(operation=stream.table.cdc_field, lowest=find_lowest(fields, columns))
+def describe_limits(work: Workspace, table: Table) -> RowLimits:
+    """Describe what the rows of a stream need, given its operations and its tables' partitions.
+
+    A state table is loaded only where the stream has decimals; before it exists, the file decides.
+    """
+    layout, columns = work.stream.table.state, work.stream.parsed_columns
+    lowest = find_lowest(table.spec(), table.schema())
+    if layout is not None and "decimal" in str(work.stream.typed_columns):
+        state = work.store.find(layout.name)
+        if state is None:
+            schema = build_table_schema(columns)
+            fields = tuple(parse_partition_field(text, columns) for text in layout.partition_by)
+            lowest |= find_lowest(build_partition_spec(schema, fields), schema)
+        else:
+            lowest |= find_lowest(state.spec(), state.schema())
+    names = {column.name for column in columns}
+    known = {path: value for path, value in lowest.items() if path.partition(".")[0] in names}
+    return RowLimits(operation=work.stream.table.cdc_field, lowest=known)
 
 
 def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterable[int]) -> None:

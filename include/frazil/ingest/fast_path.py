@@ -86,6 +86,7 @@ _TYPES: dict[str, tuple[type[IcebergType], ...]] = {
     "truncate": _EXACT_TYPES,
     **dict.fromkeys(("year", "month", "day", "hour"), _TIMES),
 }
+DISTRIBUTION_MODE = "write.distribution-mode"
 INTERPRET_VARIABLE = "FRAZIL_INTERPRET_MAX_RECORDS"
 INTERPRET_MAX_RECORDS = 20_000
 """In larger batches generated code saves more than its compilation costs."""
@@ -339,3 +340,13 @@ def choose_evaluation(plan: BatchPlan) -> dict[str, str]:
     """
     limit = read_limit(INTERPRET_VARIABLE, INTERPRET_MAX_RECORDS)
     return dict(_INTERPRETED) if count_planned(plan) <= limit else {}
+
+
+def choose_write_options(stream: Stream) -> dict[str, str]:
+    """Return Iceberg's write options, which keep Spark from reading Kafka twice.
+
+    Iceberg's default distribution for sorted tables, `range`, samples the rows first; here each
+    task sorts the rows that it writes.
+    """
+    given = stream.table.properties.get(DISTRIBUTION_MODE, "")
+    return {"distribution-mode": "none" if given == "none" else "hash"}

@@ -208,7 +208,7 @@ class RowLimits(MessagePart):
     """What rows need beside values of their columns' types; a row beyond them is a bad record.
 
     `operation` is the column whose values must be operations of changes. `lowest` has, for decimals
-    whose partitions are truncated, the SQL of the lowest one that has a partition, by column.
+    whose partitions are truncated, the lowest one that has a partition, by column.
     """
 
     operation: str | None = None

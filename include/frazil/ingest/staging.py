@@ -38,7 +38,7 @@ from frazil.ingest.batch_schemas import (
 )
 from frazil.ingest.blocked_batches import record_block, require_same_rules
 from frazil.ingest.error_budget import count_bad_records, dispose
-from frazil.ingest.fast_path import choose_evaluation, plan_fast_path
+from frazil.ingest.fast_path import choose_evaluation, choose_write_options, plan_fast_path
 from frazil.ingest.fast_path_files import stage_fast_path_files
 from frazil.ingest.isolation import (
     RESTART_SECONDS,
@@ -71,11 +71,9 @@ from frazil.quality.rules import CompiledSuite
 from frazil.quality.suite_files import load_suite
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.inferred_columns import with_columns
-from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
 GOOD_COLUMN = "_frazil_good"
-DISTRIBUTION_MODE = "write.distribution-mode"
 MAX_LOOKUPS = 5
 """How often a batch is read again to look up schema ids that the first read did not expect."""
 _NOTHING_PLANNED = OffsetRange(0, 0)
@@ -226,8 +224,7 @@ def _fill_without_failing_records(
                 raise
             failure = error
     subject = f"stream {plan.stream}: batch {plan.batch_id}"
-    known = [schemas]
-    route = work.stream.route
+    known, route = [schemas], work.stream.route
     waived = plan.waived is not None and (route is None or route.takes is None)
     parts = _build_parts(stage, known)
     found = search_failing_records(parts, failure, subject, waived=waived)
@@ -290,6 +287,10 @@ def build_request(
     stream, wire, suite = work.stream, schemas.get("value"), work.suite_file
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
     table = (view or TableView(work.store, plan.table)).table
+    limits = describe_limits(work, table)
+    by_workers = (
+        None if limits.lowest else plan_fast_path(table, stream, plan, metrics, wire, suite)
+    )
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,
@@ -308,26 +309,16 @@ def build_request(
         waived=plan.ignores_budget,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        fast_path=plan_fast_path(table, stream, plan, metrics, wire, suite),
+        fast_path=by_workers,
         is_flat=stream.value.is_flat,
         wire=wire,
         key=describe_key(work, schemas),
         route=stream.route,
         events=stream.value.change_events,
-        limits=describe_limits(stream),
+        limits=limits,
         late_before_ms=find_late_bound(stream, plan),
         max_bytes_per_second=stream.batch.max_bytes_per_second,
     )
-
-
-def choose_write_options(stream: Stream) -> dict[str, str]:
-    """Return Iceberg's write options, which keep Spark from reading Kafka twice.
-
-    Iceberg's default distribution for sorted tables, `range`, samples the rows first; here each
-    task sorts the rows that it writes.
-    """
-    given = stream.table.properties.get(DISTRIBUTION_MODE, "")
-    return {"distribution-mode": "none" if given == "none" else "hash"}
 
 
 def compile_checks(work: Workspace) -> CompiledSuite:

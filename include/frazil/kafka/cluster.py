@@ -1,5 +1,6 @@
 """Topics and offsets of a Kafka cluster: ids, partitions, end offsets, timestamps. No policy."""
 
+import threading
 import time
 import weakref
 from collections import deque
@@ -114,6 +115,12 @@ def open_consumer(settings: Mapping[str, Any]) -> Consumer:
         return Consumer(dict(settings))
 
 
+def _discard(client: AdminClient) -> None:
+    """Keep a client whose `KafkaLog` is gone, unless the main thread can free it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        _discarded.append(client)
+
+
 class KafkaLog:
     """Client of one Kafka cluster for topics and offsets."""
 
@@ -134,7 +141,7 @@ class KafkaLog:
         _discarded.clear()
         with _refused_settings(self._bootstrap):
             self._admin = AdminClient(observed)
-        weakref.finalize(self, _discarded.append, self._admin).atexit = False
+        weakref.finalize(self, _discard, self._admin).atexit = False
 
     def fetch_topic(self, topic: str, isolation: str = "read_committed") -> TopicFacts:
         """Fetch ids and offsets of a topic.

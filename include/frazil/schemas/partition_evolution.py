@@ -101,6 +101,8 @@ def replace_in_spec(table: Table, schema: Schema, named: Collection[str]) -> Par
     kept = [_describe_field(schema, f.transform, f.source_id) for f, new in pairs if new is None]
     if len(kept) == len(fields):
         return table.spec()
+    names = {column.name for column in columns}
+    others = [each for each in kept if each.column.partition(".")[0] in names]
     wanted: list[WantedField] = []
     for field, new in pairs:
         if new is None:
@@ -108,7 +110,7 @@ def replace_in_spec(table: Table, schema: Schema, named: Collection[str]) -> Par
             continue
         text = _describe_field(schema, field.transform, new.field_id).text
         with suppress(ValueError):
-            wanted.append(parse_partition_field(text, columns, [*wanted, *kept]))
+            wanted.append(parse_partition_field(text, columns, [*wanted, *others]))
     return _build_spec(table, schema, wanted)
 
 

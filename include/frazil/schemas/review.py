@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 
 from frazil.errors import SchemaRefusedError, SchemaReviewError
 from frazil.iceberg.table_schema import to_columns
@@ -203,7 +204,8 @@ def require_decision(review: SchemaReview) -> None:
     if review.impossible:
         raise SchemaRefusedError(
             f"{facts}; not possible in place: {'; '.join(review.impossible)}",
-            f"{back}, and add the new type under a new name",
+            f"{back}, and add the new type under a new name; a state table with another key or "
+            "order needs a stream with a new name and table",
         )
     if review.policy in {"fail", "quarantine"}:
         raise SchemaRefusedError(
@@ -328,27 +330,47 @@ def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[st
 
 
 def _list_state_conflicts(work: Workspace, changes: tuple[SchemaChange, ...]) -> list[str]:
-    """List the changes that the stream's state table, once it has rows, cannot follow.
+    """List the changes that the stream's state table cannot follow.
 
-    These are a drop or a new type of a column by which changes are folded, and a new column with
-    the name of a partition field.
+    Once it has merged: a new column, type or drop of a column by which changes are folded. Always:
+    a column that takes the name of a partition field.
     """
     stream = work.stream
     layout = stream.table.state
     state = work.store.find(layout.name) if layout is not None and changes else None
     if state is None:
         return []
-    folded_by = {*stream.table.id_columns, *stream.sequence, stream.table.cdc_field}
-    partitions = {field.name for spec in state.specs().values() for field in spec.fields}
+    key = keys.merge_key(stream.stream)
+    has_merged = any(s.summary is not None and s.summary[key] for s in state.metadata.snapshots)
+    ids = {*stream.table.id_columns}
+    folded_by = {*ids, *stream.sequence, stream.table.cdc_field}
     found = []
     for change in changes:
-        is_new = change.kind in _REPLACING - {"drop"} or change.kind.startswith("add")
-        name = change.after if change.kind == "rename" else change.path
-        if change.kind in _REPLACING and change.path in folded_by:
-            found.append(f"{change.text}: the state table's rows are found or ordered by it")
-        elif (is_new or change.kind == "rename") and name in partitions:
+        is_added = change.kind.startswith("add")
+        if has_merged and change.path in (ids if is_added else folded_by):
+            if is_added or change.kind in _REPLACING:
+                found.append(f"{change.text}: the state table's rows are found or ordered by it")
+        elif _takes_partition_name(state, change):
             found.append(f"{change.text}: a partition field of the state table has this name")
     return found
+
+
+def _takes_partition_name(state: Table, change: SchemaChange) -> bool:
+    """Return whether a change gives a column the name of a partition field of another column."""
+    is_rename = change.kind == "rename"
+    name = change.after if is_rename else change.path
+    if "." in change.path or change.kind in {"drop", "widen", "relax"}:
+        return False
+    own = {change.path, name} if is_rename else set()
+    return any(
+        field.name == name
+        and not (
+            isinstance(field.transform, IdentityTransform)
+            and state.schema().find_column_name(field.source_id) in own
+        )
+        for spec in state.specs().values()
+        for field in spec.fields
+    )
 
 
 def _list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -> list[str]:

@@ -1,9 +1,8 @@
 """Partition transforms of stream files: `day(ts)`, `bucket(id, 16)`, `carrier`."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
 
 from frazil.ledger.keys import KAFKA_COLUMN
 from frazil.streams.column_types import Column, Primitive, StructType, format_type
@@ -114,23 +113,6 @@ def parse_partition_field(
         _validate_distinct_types(field, column_type, columns, before)
     _validate_parents(field, columns)
     return field
-
-
-def find_lowest(fields: Iterable[PartitionField], columns: tuple[Column, ...]) -> dict[str, str]:
-    """Return, for truncated decimals, the SQL of the lowest value that has a partition.
-
-    Truncation rounds down: below that value it needs more digits than the type has.
-    """
-    lowest = {}
-    for field in fields:
-        kind = _find_type(field.column, columns)
-        if field.transform != "truncate" or kind.name != "decimal" or field.width is None:
-            continue
-        precision, scale = kind.parameters
-        units = (10**precision - 1) // field.width * field.width
-        value = Decimal(-units).scaleb(-scale, Context(prec=precision + 1))
-        lowest[field.column] = f"CAST('{value:f}' AS DECIMAL({precision},{scale}))"
-    return lowest
 
 
 def _validate_parents(field: PartitionField, columns: tuple[Column, ...]) -> None:

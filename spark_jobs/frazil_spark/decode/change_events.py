@@ -291,7 +291,7 @@ def _open_key(key: bytes, spec: FlatSpec) -> tuple[Json, Fields]:
 def _is_unavailable(value: Json) -> bool:
     """Recognise a value that PostgreSQL did not send, by the placeholder for its type."""
     if isinstance(value, str):
-        return value in _SCALARS or _PAIR.fullmatch(value) is not None
+        return value in _SCALARS or (PLACEHOLDER in value and _PAIR.fullmatch(value) is not None)
     if isinstance(value, list):
         return value == _NUMBERS or (
             len(value) == 1 and (value[0] == _UUID or _is_unavailable(value[0]))

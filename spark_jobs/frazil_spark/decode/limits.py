@@ -9,7 +9,7 @@ from frazil.ingest.messages import RowLimits
 from frazil.quality.sql import quote_name, write_text
 from frazil.schemas.column_decoding import value_path
 from frazil.streams.change_events import DELETE_OPERATIONS, UPSERT_OPERATIONS
-from frazil_spark.decode.frame import GOOD, Decoded
+from frazil_spark.decode.frame import GOOD, INVALID, Decoded
 
 _BEYOND = "_frazil_beyond"
 
@@ -22,9 +22,14 @@ def require_limits(decoded: Decoded, limits: RowLimits) -> Decoded:
     marked = decoded.frame.withColumn(
         _BEYOND, F.expr(f"CASE WHEN NOT {GOOD} THEN NULL {' '.join(cases)} END")
     )
+    invalid = f"{decoded.invalid} OR {_BEYOND} IS NOT NULL"
+    columns = {GOOD: F.expr(f"{GOOD} AND {_BEYOND} IS NULL")}
+    if decoded.invalid == INVALID:
+        columns[INVALID] = F.expr(invalid)
     return replace(
         decoded,
-        frame=marked.withColumn(GOOD, F.expr(f"{GOOD} AND {_BEYOND} IS NULL")),
+        frame=marked.withColumns(columns),
+        invalid=INVALID if decoded.invalid == INVALID else f"({invalid})",
         reason=f"CASE WHEN {_BEYOND} IS NOT NULL THEN 'type_mismatch' ELSE {decoded.reason} END",
         detail=f"coalesce({_BEYOND}, {decoded.detail})",
     )
@@ -39,7 +44,7 @@ def _list_limits(decoded: Decoded, limits: RowLimits) -> Iterator[tuple[str, str
         text = f"{limits.operation} is none of {', '.join(operations)}"
         yield f"NOT coalesce({said} IN ({known}), false)", text
     for name, lowest in limits.lowest.items():
-        below = f"coalesce({_find_path(decoded, name)} < {lowest}, false)"
+        below = f"coalesce({_find_path(decoded, name)} < {lowest}BD, false)"
         yield below, f"{name} is too low for a partition"
 
 

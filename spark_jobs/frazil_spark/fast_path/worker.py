@@ -137,8 +137,8 @@ def _take(records: pa.RecordBatch, indexes: pa.Int64Array) -> pa.RecordBatch:
 
 
 def _has_operation(values: pa.Array, operations: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Mark the values that are an operation of a change; `lower` in Spark changes case too."""
-    found = pc.is_in(pc.utf8_lower(values), pa.array(operations))
+    """Mark the values that are an operation of a change; Spark decides on those beyond ASCII."""
+    found = pc.is_in(pc.ascii_lower(values), pa.array(operations))
     marks: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
     return marks
 

@@ -28,10 +28,11 @@ from frazil.ingest.blocked_batches import (
     still_applies,
 )
 from frazil.ingest.checking import check_batch
+from frazil.ingest.fast_path import choose_write_options
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import publish_staged
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
-from frazil.ingest.staging import choose_write_options, stage_batch
+from frazil.ingest.staging import stage_batch
 from frazil.ledger.authors import Author
 from frazil.ledger.recovery_point import RecoveryPoint
 from frazil.recovery.decisions import waive_batch
