@@ -16,7 +16,6 @@ from frazil.state_tables.merge_rules import DELETED_AT
 from frazil.state_tables.messages import MergeCounts, MergeRequest, MergeResult
 from frazil.streams.change_events import (
     DELETE_OPERATIONS,
-    OP,
     SOURCE_SEQUENCES,
     UPSERT_OPERATIONS,
 )
@@ -125,7 +124,7 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     deletes = "false"
     if request.operation is not None:
         said = f"lower({quote_name(request.operation)})"
-        if request.operation == OP and not request.has_events:
+        if request.has_added_operation:
             said = f"coalesce({said}, 'u')"  # rows from before `tombstones: delete`
         deletes = f"CASE WHEN {said} IN {_DELETE} THEN true WHEN {said} IN {_UPSERT} THEN false END"
     known = set(frame.columns)

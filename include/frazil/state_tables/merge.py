@@ -203,7 +203,8 @@ def _build_request(
     stream, state = work.stream, require_state(work.stream)
     names = [field.name for field in table.schema().fields]
     schema = _find_schema(changes, attempt.plan.head)
-    of_changes = [field.name for field in schema.fields]
+    operation = find_operation(stream, [field.name for field in schema.fields])
+    has_events = stream.value.change_events is not None
     return MergeRequest(
         catalog=work.store.preset.name,
         changes=stream.table.name,
@@ -216,9 +217,10 @@ def _build_request(
         columns=tuple(name for name in names if name != DELETED_AT),
         id_columns=stream.table.id_columns,
         sequence=stream.sequence,
-        operation=find_operation(stream, of_changes),
+        operation=operation,
         marks=stream.table.deletes == "mark",
-        has_events=stream.value.change_events is not None,
+        has_events=has_events,
+        has_added_operation=operation != stream.table.cdc_field and not has_events,
         former_names=list_former_names(changes.schemas().values(), schema),
         waiting=attempt.waiting,
         session_conf=work.store.preset.spark_conf(),

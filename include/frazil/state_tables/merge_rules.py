@@ -59,14 +59,26 @@ def hash_rules(stream: Stream) -> str:
     """Hash what decides about the rows of a state table, given its changes."""
     table = stream.table
     parts = [FOLD_CODE, table.id_columns, table.cdc_field, table.deletes, stream.sequence]
+    if not is_added(stream, UNAVAILABLE):  # earlier releases left such a column out
+        parts.append(UNAVAILABLE)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def find_operation(stream: Stream, names: Iterable[str]) -> str | None:
-    """Return the column of a change table that says what happened to the key; None for none."""
+    """Return the column of a change table that says what happened to the key; None for none.
+
+    A table keeps the column that `tombstones: delete` added once the file no longer says so.
+    """
     if stream.table.cdc_field is not None:
         return stream.table.cdc_field
-    return FLATTENED_OPERATION if FLATTENED_OPERATION in names else None
+    is_there = FLATTENED_OPERATION in names and is_added(stream, FLATTENED_OPERATION)
+    return FLATTENED_OPERATION if is_there else None
+
+
+def is_added(stream: Stream, name: str) -> bool:
+    """Return whether a column of this name is one that Frazil adds, and none of the file's."""
+    own = {*stream.value.typed_columns, *stream.key.typed_columns}
+    return stream.value.change_events is not None or name not in own
 
 
 def find_position(state: History, stream: str) -> MergePosition | None:
@@ -145,7 +157,7 @@ def _require_same_rules(changes: History, stream: Stream, before: MergePosition)
     if before.rules != hash_rules(stream):
         raise MergeHaltedError(
             f"stream {stream.stream}: order, cdc_field or deletes changed since the last merge of "
-            f"{changes.table}; nothing was written",
+            f"{changes.table}, or what a column means; nothing was written",
             f"restore them, or fold all changes by the new rules: `frazil merge {stream.stream} "
             "--rebuild`",
         )

@@ -68,7 +68,8 @@ class MergeRequest(Message):
     """The request of the Spark job `merge_changes`.
 
     `added` are the offsets whose changes are folded; without it all changes are, and they replace
-    the state. `sequence` are SQL paths, `operation` is the column that says what happened. With
+    the state. `sequence` are SQL paths, `operation` is the column that says what happened; with
+    `has_added_operation` null is an upsert, since rows may be older than the column. With
     `has_events` the changes are change events, which may lack values; `former_names` → the columns
     that had them, since an event names what it lacks as the column was called then.
     """
@@ -87,6 +88,7 @@ class MergeRequest(Message):
     operation: str | None
     marks: bool
     has_events: bool = False
+    has_added_operation: bool = False
     former_names: dict[str, str] = {}
     waiting: tuple[int, ...] = ()
     session_conf: dict[str, str] = {}

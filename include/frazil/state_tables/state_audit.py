@@ -67,7 +67,7 @@ def audit_state(store: TableStore, stream: Stream) -> Findings:
             return
         position = position.model_copy(update={"snapshot_id": changes.history.head})
     erased = _list_removed(changes.history, position)
-    folded = _drop_erased(_read_folded(changes.table, position, view.table), erased)
+    folded = _drop_erased(_read_folded(stream, changes.table, position, view.table), erased)
     newest = _find_newest(stream, folded)
     yield from _compare(stream, view.table, newest, folded)
     if stream.table.deletes == "remove":
@@ -94,14 +94,14 @@ def _check_counts(history: History, stream: str) -> Findings:
                 yield "M4", f"merge snapshot {entry.snapshot_id}: {counts.text}: not balanced"
 
 
-def _read_folded(changes: Table, position: MergePosition, state: Table) -> pa.Table:
+def _read_folded(stream: Stream, changes: Table, position: MergePosition, state: Table) -> pa.Table:
     """Read the changes that the state has folded; columns have the names that the state has."""
     with translated_errors(f"reading {'.'.join(changes.name())}"):
         scan = changes.scan(snapshot_id=position.snapshot_id)
         schema = scan.projection()
         names, folded = map_names(state, schema), scan.to_arrow()
     names = {name: names.get(name, name) for name in folded.column_names}
-    if UNAVAILABLE in names:
+    if stream.value.change_events is not None:
         former = list_former_names(changes.schemas().values(), schema)
         folded = _rename_lacks(folded, names | {old: names[new] for old, new in former.items()})
     return folded.rename_columns([names[name] for name in folded.column_names])

@@ -43,6 +43,7 @@ from frazil.state_tables.merge_rules import (
     UNAVAILABLE,
     find_operation,
     find_position,
+    is_added,
 )
 from frazil.streams.change_events import SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, Primitive
@@ -82,7 +83,9 @@ def list_state_columns(stream: Stream, changes: Schema) -> tuple[Column, ...]:
 def _list_folded_fields(stream: Stream, changes: Schema) -> tuple[NestedField, ...]:
     """List the fields of the change table whose values the state table holds."""
     names = [field.name for field in changes.fields]
-    left_out = {keys.KAFKA_COLUMN, UNAVAILABLE, find_operation(stream, names)}
+    left_out = {keys.KAFKA_COLUMN, find_operation(stream, names)}
+    if is_added(stream, UNAVAILABLE):
+        left_out.add(UNAVAILABLE)
     return tuple(field for field in changes.fields if field.name not in left_out)
 
 

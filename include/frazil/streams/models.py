@@ -11,17 +11,16 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
-from frazil.streams.change_events import FROM_KEY, OP, OP_TYPE
+from frazil.streams.change_events import OP, OP_TYPE
 from frazil.streams.column_types import (
     Column,
     FieldError,
     Primitive,
-    format_type,
     is_time,
     parse_column,
     validate_distinct_names,
 )
-from frazil.streams.partitioning import PartitionField, parse_partition_field
+from frazil.streams.partitioning import PartitionField, parse_partition_field, validate_layout
 from frazil.streams.routes import Route, TableName
 from frazil.streams.schedules import CONTINUOUS, parse_batch_schedule, parse_schedule
 from frazil.streams.sections import BY_REGISTRY, Key, Section, Source, Value, list_chosen
@@ -29,14 +28,14 @@ from frazil.streams.state_sections import (
     Changes,
     Merge,
     SequenceBy,
+    StateOptions,
     StateTable,
     list_names,
     split_state_table,
-    validate_event_table,
     validate_name,
-    validate_state_columns,
+    validate_operation_name,
     validate_state_expiry,
-    validate_tombstones,
+    validate_state_table,
 )
 from frazil.streams.table_properties import validate_properties
 from frazil.streams.timestamps import Count, Days, Hours, Megabytes, Seconds
@@ -68,7 +67,8 @@ class Table(Section):
     cdc_field: str | None = Field(
         None,
         description="with `upsert`: the column that says what happened to the key: `c`, `r`, `u`, "
-        "`insert` or `update`, and `d` or `delete`; default: every record is an upsert",
+        "`insert` or `update`, and `d` or `delete`; default: every record is an upsert, and no "
+        "field is named `_op`",
     )
     deletes: Literal["remove", "mark"] = Field(
         "remove",
@@ -298,26 +298,26 @@ class Stream(Section):
     @model_validator(mode="after")
     def _references_fit(self) -> "Stream":
         columns = self.parsed_columns
-        try:
-            validate_distinct_names(columns)
-        except FieldError as error:
-            raise FieldError(("key", "column"), str(error)) from error
+        self._validate_names(columns)
         for part in ("value", "key"):
             self._validate_subject(part)
         self._validate_event_keys()
         self._validate_route()
-        self._validate_state_table(columns)
+        self._validate_state_table()
         if self.needs_columns:
             return self
-        before: list[PartitionField] = []
-        for index, text in enumerate((self.table.state or self.table).partition_by):
-            try:
-                before.append(parse_partition_field(text, columns, before))
-            except ValueError as error:
-                raise FieldError(("table", "partition_by", index), str(error)) from error
+        layout = self.table.state or self.table
+        validate_layout(layout.partition_by, layout.sort_by, columns)
         self._validate_row_expiry(columns)
-        self._validate_sort_order(columns)
         return self
+
+    def _validate_names(self, columns: tuple[Column, ...]) -> None:
+        if self.table.state is not None:
+            validate_operation_name(self._state_options)
+        try:
+            validate_distinct_names(columns)
+        except FieldError as error:
+            raise FieldError(("key", "column"), str(error)) from error
 
     def _validate_subject(self, part: Literal["value", "key"]) -> None:
         payload = self.value if part == "value" else self.key
@@ -351,9 +351,9 @@ class Stream(Section):
             reason = f"{self.route.field!r} is not a string column of the value; those are: {known}"
             raise FieldError(("route", "field"), reason)
 
-    def _validate_state_table(self, columns: tuple[Column, ...]) -> None:
+    def _validate_state_table(self) -> None:
         """Check the options of a state table, and what does not know state tables yet."""
-        table, order = self.table, None if self.order == "kafka" else self.order
+        table = self.table
         if table.state is None:
             chosen = list_chosen(self)
             for name in (each for each in ("order", "merge", "changes") if each in chosen):
@@ -365,41 +365,29 @@ class Stream(Section):
         }
         for place in (each for each, is_set in refused.items() if is_set):
             raise FieldError(place, "not with `mode: upsert`: keys would get older rows")
-        if order is None and len(self.source.names) > 1:
+        if self.order == "kafka" and len(self.source.names) > 1:
             reason = "offsets of several topics have no order: use `{sequence_by: [column]}`"
             raise FieldError(("order",), reason)
         if self.needs_columns:
             raise FieldError(("value", "columns"), "required with `mode: upsert`: list the columns")
-        if self.value.change_events is not None:
-            validate_event_table(self.value, list_chosen(table), table.id_columns, self.sequence)
-        elif table.tombstones == "delete":
-            in_key = self.key.typed_columns.keys()
-            validate_tombstones(self.value, in_key, table.id_columns, self.sequence)
-        has_events = self.value.change_events is not None
-        ids = () if has_events and table.id_columns == (FROM_KEY,) else table.id_columns
-        validate_state_columns(columns, ids, order, table.cdc_field)
+        options = self._state_options
+        validate_state_table(options, list_chosen(table))
         if (rule := self.maintenance.expire_rows) is not None:
-            cdc = table.cdc_field
-            validate_state_expiry(rule.column, self.sequence, cdc, has_events=has_events)
+            validate_state_expiry(rule.column, options)
 
-    def _validate_sort_order(self, columns: tuple[Column, ...]) -> None:
-        """Check that each column of the sort order exists and has values that Iceberg can sort."""
-        types = {column.name: column.type for column in columns}
-        for index, name in enumerate((self.table.state or self.table).sort_by):
-            place = ("table", "sort_by", index)
-            if name not in types:
-                known = ", ".join(sorted(types))
-                reason = f"column {name!r} is not among {known}"
-                if "(" in name:
-                    reason += "; name the column without a transform"
-                raise FieldError(place, reason)
-            if not isinstance(types[name], Primitive):
-                fitting = [name for name, kind in types.items() if isinstance(kind, Primitive)]
-                reason = (
-                    f"{name} is {format_type(types[name])}, which has no order; remove it, or "
-                    f"sort by one of: {', '.join(fitting) or 'none'}"
-                )
-                raise FieldError(place, reason)
+    @property
+    def _state_options(self) -> StateOptions:
+        table = self.table
+        return StateOptions(
+            value=self.value,
+            key=self.key,
+            columns=self.parsed_columns,
+            id_columns=table.id_columns,
+            sequence=self.sequence,
+            cdc_field=table.cdc_field,
+            deletes=table.deletes,
+            tombstones=table.tombstones,
+        )
 
     def _validate_row_expiry(self, columns: tuple[Column, ...]) -> None:
         """Check that the column of row expiry exists and is a time."""

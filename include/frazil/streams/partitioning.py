@@ -1,11 +1,11 @@
-"""Partition transforms of stream files: `day(ts)`, `bucket(id, 16)`, `carrier`."""
+"""Partitions and sort order in stream files: `day(ts)`, `bucket(id, 16)`, `carrier`."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frazil.ledger.keys import KAFKA_COLUMN
-from frazil.streams.column_types import Column, Primitive, StructType, format_type
+from frazil.streams.column_types import Column, FieldError, Primitive, StructType, format_type
 
 _MAX_WIDTH = 2**31 - 1
 _CALL = re.compile(r"\s*(?:(\w+)\s*\(\s*([\w.]+)\s*(?:,\s*(\d+)\s*)?\)|([\w.]+))\s*\Z")
@@ -65,6 +65,41 @@ class PartitionField:
             case "bucket" | "truncate":
                 return f"{column}_{'bucket' if self.transform == 'bucket' else 'trunc'}"
         return f"{column}_{self.transform}"
+
+
+def validate_layout(
+    partition_by: Sequence[str], sort_by: Sequence[str], columns: tuple[Column, ...]
+) -> None:
+    """Check the partition transforms and the sort order of a table with these columns.
+
+    Raises:
+        FieldError: with the entry that does not fit.
+    """
+    before: list[PartitionField] = []
+    for index, text in enumerate(partition_by):
+        try:
+            before.append(parse_partition_field(text, columns, before))
+        except ValueError as error:
+            raise FieldError(("table", "partition_by", index), str(error)) from error
+    for index, name in enumerate(sort_by):
+        _validate_sorted(("table", "sort_by", index), name, columns)
+
+
+def _validate_sorted(place: tuple[str | int, ...], name: str, columns: tuple[Column, ...]) -> None:
+    """Check that a column of the sort order exists and has values that Iceberg can sort."""
+    types = {column.name: column.type for column in columns}
+    if name not in types:
+        reason = f"column {name!r} is not among {', '.join(sorted(types))}"
+        if "(" in name:
+            reason += "; name the column without a transform"
+        raise FieldError(place, reason)
+    if not isinstance(types[name], Primitive):
+        fitting = [each for each, kind in types.items() if isinstance(kind, Primitive)]
+        reason = (
+            f"{name} is {format_type(types[name])}, which has no order; remove it, or "
+            f"sort by one of: {', '.join(fitting) or 'none'}"
+        )
+        raise FieldError(place, reason)
 
 
 def name_source(text: str) -> str:

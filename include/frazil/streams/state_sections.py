@@ -5,6 +5,7 @@ table. Its state table has one row per key, folded from the change table.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -12,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from frazil.ledger.keys import CHANGES_SUFFIX, DELETES_SUFFIX, EVENT_TIME
 from frazil.streams.change_events import FROM_KEY, OP, SOURCE, SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, FieldError, Primitive, format_type
-from frazil.streams.sections import Section, Value
+from frazil.streams.sections import Key, Section, Value
 
 _KEYS = frozenset(
     {"boolean", "int", "long", "decimal", "date", "timestamp", "timestamptz", "string", "uuid"}
@@ -70,6 +71,39 @@ class StateTable(Section):
         return self.name + DELETES_SUFFIX
 
 
+@dataclass(frozen=True)
+class StateOptions:
+    """What a stream file says about its state table; `columns` are those of the change table."""
+
+    value: Value
+    key: Key
+    columns: Sequence[Column]
+    id_columns: tuple[str, ...]
+    sequence: tuple[str, ...]
+    cdc_field: str | None
+    deletes: str
+    tombstones: str
+
+    @property
+    def has_events(self) -> bool:
+        """Return whether the changes are change events."""
+        return self.value.change_events is not None
+
+    @property
+    def named_ids(self) -> tuple[str, ...]:
+        """Return the columns of the key; none yet if they are those of the events' keys."""
+        from_events = self.has_events and self.id_columns == (FROM_KEY,)
+        return () if from_events else self.id_columns
+
+    def place(self, column: str) -> tuple[str, ...]:
+        """Return where the file names a column."""
+        if column == self.value.rest:
+            return ("value", "rest")
+        if column in self.key.typed_columns and column not in self.value.typed_columns:
+            return ("key", "columns", column) if self.key.columns else ("key", "column")
+        return ("value", "columns", column)
+
+
 def split_state_table(given: object) -> object:
     """Return the section `table` so that it describes the change table, with `state` beside it."""
     if not isinstance(given, Mapping) or given.get("mode") != "upsert" or given.get("state"):
@@ -92,92 +126,101 @@ def validate_name(name: str) -> None:
             raise FieldError(("name",), f"names ending in {suffix} belong to state tables")
 
 
-def validate_event_table(
-    value: Value, chosen: Collection[str], id_columns: Sequence[str], sequence: Sequence[str]
-) -> None:
-    """Check the options of a state table of change events; `chosen` are those of its section.
+def validate_operation_name(options: StateOptions) -> None:
+    """Refuse a column with the name of the one that says what happened, unless it is that one.
+
+    Raises:
+        FieldError: with what to write instead.
+    """
+    if options.cdc_field is not None or options.has_events:
+        return
+    own = {*options.value.typed_columns, *options.key.typed_columns}
+    for name in (each for each in own if each.lower() == OP):
+        reason = (
+            f"{name} would say what happened to a key: name it by `table.cdc_field`, or give the "
+            "field another name and the stream a new table"
+        )
+        if options.tombstones == "delete":
+            reason = "with `tombstones: delete` this column is added; give the field another name"
+        raise FieldError(options.place(name), reason)
+
+
+def validate_state_table(options: StateOptions, chosen: Collection[str]) -> None:
+    """Check keys, sequence and operation of a state table; `chosen` are the section's options.
 
     Raises:
         FieldError: an option does not fit.
     """
+    if options.has_events:
+        _validate_event_table(options, chosen)
+    elif options.tombstones == "delete":
+        _validate_tombstones(options)
+    _validate_state_columns(options)
+
+
+def _validate_event_table(options: StateOptions, chosen: Collection[str]) -> None:
+    """Check the options of a state table of change events."""
     for name in (each for each in ("cdc_field", "tombstones") if each in chosen):
         reason = "not with `transform: flatten_debezium`: the event says what happened"
         raise FieldError(("table", name), reason)
-    if value.truncate == "apply":
+    if options.value.truncate == "apply":
         reason = "not with `mode: upsert`: it would have to delete every key"
         raise FieldError(("value", "truncate"), reason)
-    for index, name in enumerate(sequence):
-        if FROM_KEY in id_columns and name not in {EVENT_TIME, *SOURCE_SEQUENCES}:
+    for index, name in enumerate(options.sequence):
+        if FROM_KEY in options.id_columns and name not in {EVENT_TIME, *SOURCE_SEQUENCES}:
             reason = f"with `id_columns: {FROM_KEY}` one of {', '.join(SOURCE_SEQUENCES)}"
             raise FieldError(("order", "sequence_by", index), reason)
 
 
-def validate_tombstones(
-    value: Value, in_key: Collection[str], id_columns: Sequence[str], sequence: Sequence[str]
-) -> None:
-    """Check that the columns of a record without a value are in its Kafka key.
-
-    Raises:
-        FieldError: a column of the key or of the sequence is not.
-    """
-    absent = [name for name in id_columns if name not in in_key]
+def _validate_tombstones(options: StateOptions) -> None:
+    """Check that the columns of a record without a value are in its Kafka key."""
+    in_key = options.key.typed_columns
+    absent = [name for name in options.id_columns if name not in in_key]
     if absent:
         reason = (
             f"`delete` needs {', '.join(absent)} in the Kafka key, for example `key: {{convert: "
             f"json, columns: {{{absent[0]}: long!}}}}`, and not in `value.columns`"
         )
         raise FieldError(("table", "tombstones"), reason)
-    for index, name in enumerate(sequence):
+    for index, name in enumerate(options.sequence):
         if name != EVENT_TIME and name not in in_key:
             reason = f"{name} is not in the Kafka key, so a record without a value has none"
             raise FieldError(("order", "sequence_by", index), reason)
-    if OP in value.columns:
-        reason = "with `tombstones: delete` this column is added; give the field another name"
-        raise FieldError(("value", "columns", OP), reason)
 
 
-def validate_state_columns(
-    columns: Sequence[Column], id_columns: Sequence[str], order: SequenceBy | None, cdc: str | None
-) -> None:
-    """Check keys, sequence and operation of a state table against the stream's columns.
-
-    Raises:
-        FieldError: a column does not exist, or its type or `!` does not fit.
-    """
-    known = {column.name: column for column in columns}
+def _validate_state_columns(options: StateOptions) -> None:
+    """Check keys, sequence and operation of a state table against the stream's columns."""
+    known = {column.name: column for column in options.columns}
     own = sorted(_OWN_COLUMNS & known.keys())
     if own:
-        raise FieldError(
-            ("value", "columns", own[0]), "this column name is reserved for state tables"
-        )
-    for index, name in enumerate(id_columns):
+        raise FieldError(options.place(own[0]), "this column name is reserved for state tables")
+    ids = options.named_ids
+    for index, name in enumerate(ids):
         _validate_column(("table", "id_columns", index), name, known, _KEYS)
-    sequence = order.sequence_by if order else ()
+    sequence, cdc = options.sequence, options.cdc_field
     for index, name in enumerate(sequence):
         if name != EVENT_TIME and not (name in SOURCE_SEQUENCES and SOURCE in known):
             _validate_column(("order", "sequence_by", index), name, known, _SEQUENCES)
     if cdc is not None and (cdc not in known or known[cdc].type != Primitive("string")):
         raise FieldError(("table", "cdc_field"), f"{cdc!r} is not a string column")
-    if cdc in {*id_columns, *sequence}:
+    if cdc in {*ids, *sequence}:
         raise FieldError(("table", "cdc_field"), "must not be a key or a sequence")
-    for column in columns:
-        if column.required and column.name not in {*id_columns, *sequence, cdc, OP}:
+    for column in options.columns:
+        if column.required and column.name not in {*ids, *sequence, cdc, OP}:
             reason = "must be optional, since a delete may carry only its key: remove `!`"
-            raise FieldError(("value", "columns", column.name), reason)
+            raise FieldError(options.place(column.name), reason)
 
 
-def validate_state_expiry(
-    column: str, sequence: Sequence[str], cdc: str | None, *, has_events: bool
-) -> None:
+def validate_state_expiry(column: str, options: StateOptions) -> None:
     """Refuse row expiry where a later change would bring an expired row back, or a part of it.
 
     Raises:
         FieldError: with the reason.
     """
-    reason = ""
-    if has_events:
+    reason, sequence = "", options.sequence
+    if options.has_events:
         reason = "not with `transform: flatten_debezium`: the state has the rows of its source"
-    elif column == cdc:
+    elif column == options.cdc_field:
         reason = f"{column} is not a column of the state table"
     elif sequence and column != sequence[0]:
         reason = (

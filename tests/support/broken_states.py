@@ -1,0 +1,122 @@
+"""Stream files of state tables, and mistakes in them with line, field and reason."""
+
+STATE = """\
+stream: orders
+owner: data-platform@example.org
+source: {topic: orders}
+value:
+  columns:
+    id: long!
+    at: long!
+    op: string
+    name: string
+table:
+  name: demo.orders
+  mode: upsert
+  id_columns: [id]
+  cdc_field: op
+  deletes: mark
+  partition_by: ["bucket(id, 16)"]
+order:
+  sequence_by: [at]
+merge:
+  schedule: each_batch
+"""
+"""A state table."""
+
+TOMBSTONES = """ {columns: {COLUMNS}}
+key: {convert: json, columns: {id: long!}}
+table: {name: a.b, mode: upsert, id_columns: [id], tombstones: delete}
+"""
+UPSERTS = """\
+stream: orders
+owner: data-platform@example.org
+source: {topic: orders}
+value:
+  rest: others
+  columns:
+    id: long!
+    name: string
+table:
+  name: demo.orders
+  mode: upsert
+  id_columns: [id]
+  sort_by: [name]
+key: {convert: json, columns: {code: string}}
+"""
+"""A state table without an operation."""
+BROKEN_UPSERTS = [
+    *(
+        ("    name: string", f"    {name}: string", 8, f"value.columns.{name}", "`table.cdc_field`")
+        for name in ("_op", "_OP")
+    ),
+    ("rest: others", "rest: _Op", 5, "value.rest", "`table.cdc_field`"),
+    ("code: string", "_op: string", 14, "key.columns._op", "`table.cdc_field`"),
+    (
+        UPSERTS.partition("rest: ")[2],
+        f"_OP\n  columns: {{name: string}}\n{TOMBSTONES.partition(chr(10))[2]}",
+        5,
+        "value.rest",
+        "this column is added",
+    ),
+]
+BROKEN_STATE = [
+    ("id_columns: [id]", "id_columns: []", 13, "table.id_columns", "name the key's columns"),
+    ("id_columns: [id]", "id_columns: [name]", 13, "table.id_columns.0", "must be required"),
+    ("id_columns: [id]", "id_columns: [key]", 13, "table.id_columns.0", "is not among at, id"),
+    ("    id: long!", "    id: double!", 13, "table.id_columns.0", "id is double; these types"),
+    ("    id: long!", "    id: list<int>!", 13, "table.id_columns.0", "id is list<int>; these"),
+    ("cdc_field: op", "cdc_field: at", 14, "table.cdc_field", "'at' is not a string column"),
+    ("deletes: mark", "deletes: keep", 15, "table.deletes", "'remove' or 'mark'"),
+    ("mode: upsert", "mode: append", 13, "table.id_columns", "only with `mode: upsert`"),
+    ("name: demo.orders", "name: demo.o__changes", 11, "table.name", "belong to state tables"),
+    ('"bucket(id, 16)"', '"bucket(id)"', 16, "table.partition_by.0", "have a width"),
+    ("sequence_by: [at]", "sequence_by: [op]", 18, "order.sequence_by.0", "op is string; these"),
+    ("sequence_by: [at]", "sequence_by: []", 18, "order.sequence_by", "at least 1 item"),
+    ("schedule: each_batch", "schedule: hourly", 20, "merge.schedule", "'each_batch' or 'manual'"),
+    ("    name: string", "    name: string!", 9, "value.columns.name", "may carry only its key"),
+    (
+        "    op: string",
+        "    _deleted_at: string",
+        8,
+        "value.columns._deleted_at",
+        "reserved for state tables",
+    ),
+    ("  mode: upsert", "  mode: upsert\n  state: {name: a.b}", 13, "table.state", "unknown key"),
+    ("merge:", "errors: {tolerance: all}\nmerge:", 19, "errors.tolerance", "older rows"),
+    ("merge:", "changes:\n  keep_days: 0\nmerge:", 20, "changes.keep_days", "(found 0)"),
+    (
+        "merge:",
+        "maintenance:\n  expire_rows: {column: _kafka.timestamp, keep_days: 9}\nmerge:",
+        20,
+        "maintenance.expire_rows.column",
+        "must be the first column of `sequence_by`, at",
+    ),
+    ("deletes: mark", "tombstones: delete", 15, "table.tombstones", "needs id in the Kafka key"),
+    ("sequence_by: [at]", "sequence_by: _source.lsn", 18, "order.sequence_by.0", "among at, id"),
+    (
+        STATE.partition("value:")[2],
+        TOMBSTONES.replace("COLUMNS", "at: long!") + "order: {sequence_by: [at]}\n",
+        7,
+        "order.sequence_by.0",
+        "at is not in the Kafka key",
+    ),
+    (
+        STATE.partition("value:")[2],
+        TOMBSTONES.replace("COLUMNS", "_op: string"),
+        4,
+        "value.columns._op",
+        "this column is added",
+    ),
+    (
+        "value:",
+        "key: {convert: string, columns: {id: long!}}\nvalue:",
+        4,
+        "key.columns",
+        "only with `json` or a registry",
+    ),
+]
+BROKEN_STATES = [
+    *((STATE, row) for row in BROKEN_STATE),
+    *((UPSERTS, row) for row in BROKEN_UPSERTS),
+]
