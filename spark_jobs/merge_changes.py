@@ -20,6 +20,7 @@ from frazil.streams.change_events import (
     UPSERT_OPERATIONS,
 )
 from frazil.streams.column_types import quote_name
+from frazil.streams.state_sections import MEMORY, SEQUENCE
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
 from frazil_spark.unavailable_values import (
@@ -28,6 +29,7 @@ from frazil_spark.unavailable_values import (
     IS_LAST,
     KEEPS,
     LACKS,
+    LIVE,
     LSN,
     ORDER,
     ROW,
@@ -39,9 +41,16 @@ from frazil_spark.unavailable_values import (
     write_lack,
 )
 
+CHANGE = "_frazil_change"
+STATE = "_frazil_state"
 WINNER = "_frazil_winner"
 HELD = "_frazil_held"
 OUTCOME = "_frazil_outcome"
+PRESENT = "_frazil_present"
+HELD_FIRST, HELD_LAST = "_frazil_held_first", "_frazil_held_last"
+FIRST, LAST = "_frazil_first", "_frazil_last"
+CHANGES, STALE = "_frazil_changes", "_frazil_stale"
+UNKNOWN, FIRST_UNKNOWN = "_frazil_unknown", "_frazil_first_unknown"
 PARTITION = "struct(_kafka.topic, _kafka.partition)"
 PLACE = "_frazil_partition"
 _DELETE = f"({', '.join(map(write_text, DELETE_OPERATIONS))})"
@@ -216,29 +225,31 @@ def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) ->
     sequence = write_sequence(request)
     order, place = write_order(request, sequence), write_place(request, sequence)
     state = f"{request.catalog}.{request.state}.branch_{request.branch}"
-    held = spark.table(state).selectExpr(*keys, order, place, "true AS present", f"{live} AS live")
+    held = spark.table(state).selectExpr(
+        *keys, order, place, f"true AS {PRESENT}", f"{live} AS {LIVE}"
+    )
     if request.added is None:
         held = held.withColumn(ORDER, F.expr(f"if(false, {ORDER}, NULL)"))
     else:
-        sequence = [f"_sequence.s{index}" for index in range(len(request.sequence))]
+        sequence = [f"{SEQUENCE}.s{index}" for index in range(len(request.sequence))]
         memory = spark.table(f"{request.catalog}.{request.deletes}").selectExpr(
             *keys,
             write_order(request, sequence),
             write_place(request, sequence),
-            "false AS present",
-            "false AS live",
-            "memory",
+            f"false AS {PRESENT}",
+            f"false AS {LIVE}",
+            MEMORY,
         )
-        of_this = memory.where(F.col("memory") == request.memory).drop("memory")
+        of_this = memory.where(F.col(MEMORY) == request.memory).drop(MEMORY)
         held = held.unionByName(of_this)
     touched = changes.select(*request.id_columns).distinct()
     found = held.join(touched, [*request.id_columns], "left_semi")
     return found.groupBy(*request.id_columns).agg(
         F.max(ORDER).alias(HELD),
-        F.bool_or("present").alias("present"),
-        F.bool_or("live").alias("live"),
-        F.min(PLACE).alias("held_first"),
-        F.max(PLACE).alias("held_last"),
+        F.bool_or(PRESENT).alias(PRESENT),
+        F.bool_or(LIVE).alias(LIVE),
+        F.min(PLACE).alias(HELD_FIRST),
+        F.max(PLACE).alias(HELD_LAST),
     )
 
 
@@ -253,21 +264,21 @@ def fold(
     joined = changes.join(held, [*request.id_columns], "left")
     is_stale = F.expr(f"coalesce({HELD} > {ORDER}, false)")
     folded = joined.groupBy(*request.id_columns).agg(
-        F.count(F.lit(1)).alias("changes"),
-        F.count_if(is_stale).alias("stale"),
-        F.count_if(F.col(DELETES).isNull()).alias("unknown"),
-        F.expr(f"min(CASE WHEN {DELETES} IS NULL THEN {ORDER} END)").alias("first_unknown"),
+        F.count(F.lit(1)).alias(CHANGES),
+        F.count_if(is_stale).alias(STALE),
+        F.count_if(F.col(DELETES).isNull()).alias(UNKNOWN),
+        F.expr(f"min(CASE WHEN {DELETES} IS NULL THEN {ORDER} END)").alias(FIRST_UNKNOWN),
         F.max_by(F.struct(*newest), ORDER).alias(WINNER),
         F.max(HELD).alias(HELD),
-        F.coalesce(F.bool_or("present"), F.lit(False)).alias("present"),  # noqa: FBT003
-        F.coalesce(F.bool_or("live"), F.lit(False)).alias("live"),  # noqa: FBT003
-        F.expr(f"min(least({PLACE}, held_first))").alias("first"),
-        F.expr(f"max(greatest({PLACE}, held_last))").alias("last"),
+        F.coalesce(F.bool_or(PRESENT), F.lit(False)).alias(PRESENT),  # noqa: FBT003
+        F.coalesce(F.bool_or(LIVE), F.lit(False)).alias(LIVE),  # noqa: FBT003
+        F.expr(f"min(least({PLACE}, {HELD_FIRST}))").alias(FIRST),
+        F.expr(f"max(greatest({PLACE}, {HELD_LAST}))").alias(LAST),
         *(aggregate_life(names) if names else ()),
     )
     outcome = f"""CASE WHEN coalesce({HELD} > {ORDER}, false) THEN 'stale'
-        WHEN {DELETES} AND live THEN 'deleted' WHEN {DELETES} THEN 'absent'
-        WHEN present THEN 'updated' ELSE 'inserted' END"""
+        WHEN {DELETES} AND {LIVE} THEN 'deleted' WHEN {DELETES} THEN 'absent'
+        WHEN {PRESENT} THEN 'updated' ELSE 'inserted' END"""
     folded = folded.select("*", f"{WINNER}.*").drop(WINNER).withColumn(OUTCOME, F.expr(outcome))
     return fill_rows(folded, names) if names else folded
 
@@ -306,39 +317,38 @@ def count_outcomes(spark: SparkSession, folded: DataFrame, request: MergeRequest
     """Count what became of the changes, and keys whose changes have no order."""
     names = ("inserted", "updated", "deleted", "absent")
     found = folded.selectExpr(
-        "coalesce(sum(changes), 0) AS changes",
-        "coalesce(sum(stale), 0) AS stale",
-        *(f"count_if({OUTCOME} = '{name}') AS {name}" for name in names),
-        "count_if(present) AS present",
-        "coalesce(sum(unknown), 0) AS unknown",
-        "count_if(first <> last) AS moved",
-        "min(first_unknown) AS first_unknown",
-        f"min(CASE WHEN first <> last THEN {ROW}._kafka.offset END) AS example",
-        f"min_by(last, {ROW}._kafka.offset) FILTER (WHERE first <> last) AS place",
+        f"coalesce(sum({CHANGES}), 0) AS {CHANGES}",
+        f"coalesce(sum({STALE}), 0) AS {STALE}",
+        *(f"count_if({OUTCOME} = '{name}') AS _frazil_{name}" for name in names),
+        f"count_if({PRESENT}) AS {PRESENT}",
+        f"coalesce(sum({UNKNOWN}), 0) AS {UNKNOWN}",
+        f"count_if({FIRST} <> {LAST}) AS _frazil_moved",
+        f"min({FIRST_UNKNOWN}) AS {FIRST_UNKNOWN}",
+        f"min(CASE WHEN {FIRST} <> {LAST} THEN {ROW}._kafka.offset END) AS _frazil_example",
+        f"min_by({LAST}, {ROW}._kafka.offset) FILTER (WHERE {FIRST} <> {LAST}) AS {PLACE}",
     ).first()
     assert found is not None  # noqa: S101 - an aggregate without groups has one row
     removed = 0
     if request.added is None:
         state = f"{request.catalog}.{request.state}.branch_{request.branch}"
-        removed = spark.table(state).count() - found["present"]
-    applied = sum(found[name] for name in names)
+        removed = spark.table(state).count() - found[PRESENT]
+    outcomes = {name: found[f"_frazil_{name}"] for name in names}
+    applied = sum(outcomes.values())
     counts = MergeCounts(
-        changes=found["changes"],
-        superseded=found["changes"] - found["stale"] - applied,
-        stale=found["stale"],
+        changes=found[CHANGES],
+        superseded=found[CHANGES] - found[STALE] - applied,
+        stale=found[STALE],
         removed=removed,
-        **{name: found[name] for name in names},
+        **outcomes,
     )
-    if found["unknown"]:
-        at = found["first_unknown"]
+    if found[UNKNOWN]:
+        at = found[FIRST_UNKNOWN]
         example = f"partition {at['partition']}, offset {at['offset']}"
-        return MergeResult(
-            counts=counts, fault="operation", faulty=found["unknown"], example=example
-        )
-    if found["moved"]:
-        topic, partition = found["place"]
-        example = f"the key of {topic}-{partition} near offset {found['example']}"
-        return MergeResult(counts=counts, fault="partition", faulty=found["moved"], example=example)
+        return MergeResult(counts=counts, fault="operation", faulty=found[UNKNOWN], example=example)
+    if moved := found["_frazil_moved"]:
+        topic, partition = found[PLACE]
+        example = f"the key of {topic}-{partition} near offset {found['_frazil_example']}"
+        return MergeResult(counts=counts, fault="partition", faulty=moved, example=example)
     return MergeResult(counts=counts)
 
 
@@ -350,10 +360,10 @@ def remember_deletes(folded: DataFrame, request: MergeRequest) -> None:
         own = [f"s{number}" for number in range(len(request.sequence))]
         others = list_other_fields(folded, request, own)
         parts = [f"'{name}', {ORDER}.{name}" for name in own] + others
-        columns.append(f"named_struct({', '.join(parts)}) AS _sequence")
+        columns.append(f"named_struct({', '.join(parts)}) AS {SEQUENCE}")
     place = ", ".join(f"'{name}', {at}.{name}" for name in ("topic", "partition", "offset"))
     columns.append(f"named_struct({place}) AS _kafka")
-    columns.append(f"{write_text(request.memory)} AS memory")
+    columns.append(f"{write_text(request.memory)} AS {MEMORY}")
     deletes = folded.where(f"{OUTCOME} IN ('deleted', 'absent')").selectExpr(*columns)
     deletes.writeTo(f"{request.catalog}.{request.deletes}").append()
 
@@ -361,7 +371,7 @@ def remember_deletes(folded: DataFrame, request: MergeRequest) -> None:
 def list_other_fields(folded: DataFrame, request: MergeRequest, own: Sequence[str]) -> list[str]:
     """Write the fields of the sequence that recorded deletes had before `order` changed."""
     table = folded.sparkSession.table(f"{request.catalog}.{request.deletes}")
-    sequence = table.schema["_sequence"].dataType
+    sequence = table.schema[SEQUENCE].dataType
     fields = sequence.fields if isinstance(sequence, StructType) else []
     return [
         f"'{field.name}', CAST(NULL AS {field.dataType.simpleString()})"
@@ -387,24 +397,24 @@ def write_state(
     moving = folded.where(f"{OUTCOME} IN {written} OR {removes}")
     keeps = [KEEPS] if KEEPS in folded.columns else []
     source = moving.selectExpr(f"{ROW}.*", f"{removes} AS {DELETES}", *keeps)
-    source.createOrReplaceTempView("folded_changes")
+    source.createOrReplaceTempView("_frazil_folded_changes")
     columns = source.columns[: -1 - len(keeps)]
     updates = ", ".join(map(write_update, columns)) if keeps else "*"
-    same = " AND ".join(f"held.{q} = change.{q}" for q in map(quote_name, request.id_columns))
+    same = " AND ".join(f"{STATE}.{q} = {CHANGE}.{q}" for q in map(quote_name, request.id_columns))
     spark.sql(
         f"""
-        MERGE INTO {table} AS held USING folded_changes AS change ON {same}
-        WHEN MATCHED AND change.{DELETES} THEN DELETE
+        MERGE INTO {table} AS {STATE} USING _frazil_folded_changes AS {CHANGE} ON {same}
+        WHEN MATCHED AND {CHANGE}.{DELETES} THEN DELETE
         WHEN MATCHED THEN UPDATE SET {updates}
-        WHEN NOT MATCHED AND NOT change.{DELETES} THEN INSERT *
+        WHEN NOT MATCHED AND NOT {CHANGE}.{DELETES} THEN INSERT *
         """
     )
 
 
 def write_update(name: str) -> str:
     """Write how MERGE sets a column: to the change's value, unless the row keeps its own."""
-    quoted, keeps = quote_name(name), write_lack(name, f"change.{KEEPS}")
-    return f"{quoted} = CASE WHEN {keeps} THEN held.{quoted} ELSE change.{quoted} END"
+    quoted, keeps = quote_name(name), write_lack(name, f"{CHANGE}.{KEEPS}")
+    return f"{quoted} = CASE WHEN {keeps} THEN {STATE}.{quoted} ELSE {CHANGE}.{quoted} END"
 
 
 if __name__ == "__main__":

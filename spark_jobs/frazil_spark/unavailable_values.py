@@ -25,6 +25,12 @@ IS_LAST = "_frazil_is_last"
 BEGIN = "_frazil_begin"
 KEEPS = "_frazil_keeps"
 UNFILLED = "_frazil_unfilled"
+LIVE = "_frazil_live"
+NAME = "_frazil_name"
+ROOT, NEXT = "_frazil_root", "_frazil_next"
+"""The LSN at which a row got its key, and that at which the row of a still older key ended."""
+END, DEPTH = "_frazil_end", "_frazil_depth"
+OLD_KEY, OLD_KEYS = "_frazil_old_key", "_frazil_old_keys"
 _HAS_OLD_KEY = "coalesce(exists(_kafka.headers, h -> h.key = '__debezium.oldkey'), false)"
 EVENT_PATHS = (
     f"coalesce(_unavailable, array()) AS {LACKS}",
@@ -46,8 +52,8 @@ def list_lacking(changes: DataFrame, columns: Sequence[str], *, marks: bool) -> 
     """List the columns that a change may lack; deletes that become rows lack all of them."""
     if marks:
         return [*columns]
-    found = changes.select(F.explode(LACKS).alias("name")).distinct().collect()
-    return [name for name in columns if name in {row["name"] for row in found}]
+    found = changes.select(F.explode(LACKS).alias(NAME)).distinct().collect()
+    return [name for name in columns if name in {row[NAME] for row in found}]
 
 
 def write_lack(name: str, path: str = LACKS) -> str:
@@ -89,7 +95,7 @@ def fill_rows(folded: DataFrame, names: Sequence[str]) -> DataFrame:
         )
         known.append(f"CASE WHEN {is_in_life(index)} THEN {write_text(name)} END")
     unknown = f"array_except({LACKS}, array({', '.join(known)}))"
-    keeps = f"CASE WHEN live AND {BEGIN} IS NULL THEN {unknown} ELSE array() END"
+    keeps = f"CASE WHEN {LIVE} AND {BEGIN} IS NULL THEN {unknown} ELSE array() END"
     filled = folded.withColumn(KEEPS, F.expr(keeps)).withColumn(UNFILLED, F.expr(unknown))
     filled = filled.withColumn(UNFILLED, F.array_except(UNFILLED, KEEPS)).withColumn(ROW, row)
     return filled.drop(*(f"_frazil_value_{index}" for index in range(len(names))))
@@ -100,11 +106,11 @@ def fill_from_other_keys(
 ) -> tuple[DataFrame, list[int]]:
     """Fill rows that got another key from the row of their old key; list the LSNs to wait for."""
     moved = filled.where(f"size({UNFILLED}) > 0 AND {BEGIN}.lsn IS NOT NULL")
-    roots = moved.selectExpr(f"{BEGIN}.lsn AS root", f"{BEGIN}.lsn AS lsn").distinct()
+    roots = moved.selectExpr(f"{BEGIN}.lsn AS {ROOT}", f"{BEGIN}.lsn AS {NEXT}").distinct()
     if roots.isEmpty():
         return filled, []
     lives = trace_lives(history, roots.localCheckpoint(), ids, names)
-    joined = filled.join(lives.values, F.col(f"{BEGIN}.lsn") == F.col("root"), "left")
+    joined = filled.join(lives.values, F.col(f"{BEGIN}.lsn") == F.col(ROOT), "left")
     row, found = F.col(ROW), []
     for index, name in enumerate(names):
         value = f"_frazil_value_{index}"
@@ -130,30 +136,30 @@ def trace_lives(
     deletes = history.where(F.expr(f"{DELETES} AND {LSN} IS NOT NULL")).select(*ids, ORDER, LSN)
     level, found, waiting = roots, list[DataFrame](), set[int]()
     while not level.isEmpty():
-        same = deletes.join(level, F.col(LSN) == F.col("lsn"))
-        ends = same.groupBy("root", "lsn").agg(
-            F.min_by(F.struct(*ids), ORDER).alias("key"),
-            F.min(ORDER).alias("end"),
-            F.count_distinct(*ids).alias("keys"),
+        same = deletes.join(level, F.col(LSN) == F.col(NEXT))
+        ends = same.groupBy(ROOT, NEXT).agg(
+            F.min_by(F.struct(*ids), ORDER).alias(OLD_KEY),
+            F.min(ORDER).alias(END),
+            F.count_distinct(*ids).alias(OLD_KEYS),
         )
         ends = ends.localCheckpoint()
-        waiting |= {row["lsn"] for row in level.join(ends, "lsn", "left_anti").collect()}
-        of_one = ends.where("keys = 1").select("root", "lsn", "end", "key.*")
-        older = history.join(of_one, [*ids]).where(F.col(ORDER) < F.col("end"))
-        lives = older.groupBy("root", "lsn").agg(*aggregate_life(names))
+        waiting |= {row[NEXT] for row in level.join(ends, NEXT, "left_anti").collect()}
+        of_one = ends.where(f"{OLD_KEYS} = 1").select(ROOT, NEXT, END, f"{OLD_KEY}.*")
+        older = history.join(of_one, [*ids]).where(F.col(ORDER) < F.col(END))
+        lives = older.groupBy(ROOT, NEXT).agg(*aggregate_life(names))
         for index, value in enumerate(values):
             own = f"CASE WHEN {is_in_life(index)} THEN {value} END"
             lives = lives.withColumn(value, F.expr(own))
-        lives = lives.withColumn("depth", F.lit(len(found))).localCheckpoint()
+        lives = lives.withColumn(DEPTH, F.lit(len(found))).localCheckpoint()
         found.append(lives)
         missing = " OR ".join(f"{value} IS NULL" for value in values)
         # An older life ended before: positions of a log that repeat make no circle.
-        level = lives.where(f"({missing}) AND {BEGIN}.lsn < lsn").selectExpr(
-            "root", f"{BEGIN}.lsn AS lsn"
+        level = lives.where(f"({missing}) AND {BEGIN}.lsn < {NEXT}").selectExpr(
+            ROOT, f"{BEGIN}.lsn AS {NEXT}"
         )
     every = reduce(DataFrame.unionByName, found)
     nearest = [
-        F.expr(f"min_by({value}, depth) FILTER (WHERE {value} IS NOT NULL)").alias(value)
+        F.expr(f"min_by({value}, {DEPTH}) FILTER (WHERE {value} IS NOT NULL)").alias(value)
         for value in values
     ]
-    return Lives(every.groupBy("root").agg(*nearest), sorted(waiting))
+    return Lives(every.groupBy(ROOT).agg(*nearest), sorted(waiting))

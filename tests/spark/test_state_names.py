@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Stack
-from support.state_lake import Change, StackStateLake, make_state_lake
+from support.event_lake import COLUMNS, EVENTS, Event, EventLake
+from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
 from frazil.errors import MergeHaltedError
 from frazil.state_tables.state_audit import audit_state
@@ -17,6 +18,90 @@ pytestmark = pytest.mark.spark
 def name(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
     return f"n{secrets.token_hex(4)}"
+
+
+NAMES = (
+    *("live", "present", "held", "change", "changes", "first", "last", "held_first", "held_last"),
+    *("stale", "unknown", "first_unknown", "moved", "example", "place", "inserted", "updated"),
+    *("deleted", "absent", "lsn", "root", "end", "depth", "keys", "key", "value", "state", "row"),
+    *("s0", "topic", "partition", "offset", "timestamp", "h", "q"),
+)
+"""What a merge calls its own columns, or might."""
+SHAPES = {
+    "keys": (NAMES, dict.fromkeys(NAMES, "long!")),
+    "columns": (("id",), dict.fromkeys((*NAMES, "memory", "Memory_", "_Sequence"), "long")),
+}
+"""The columns of the key, and the types of the names."""
+
+
+class NamedLake(StackStateLake):
+    """A stream with columns of all the names, which hold its rows' `id`."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        names = dict.fromkeys((*NAMES, "memory", "Memory_", "_Sequence"), change.id)
+        return {**names, **StackStateLake.make_row(change, place)}
+
+
+class NamedEvents(EventLake):
+    """The same of change events, which lack what they say."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        assert isinstance(change, Event)
+        names = (*NAMES, "memory", "Memory_", "_Sequence")
+        values = {name: change.id for name in names if name not in change.lacks}
+        return {**values, **EventLake.make_row(change, place)}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_columns_and_keys_of_any_name_are_merged(name: str, tmp_path: Path, shape: str) -> None:
+    ids, types = SHAPES[shape]
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": [*ids], "cdc_field": "op"}
+    columns = {"id": "long!" if "id" in ids else "long", "op": "string", "at": "long!"}
+    value = {"columns": {**columns, "name": "string", **types}}
+    lake = make_state_lake(NamedLake, tmp_path, name, table=table, value=value)
+
+    for changes in (
+        [Change(1, "c", 1, "one"), Change(2, "c", 1, "two"), Change(3, "c", 1, "three")],
+        [Change(1, "u", 3, "uno"), Change(2, "d", 3), Change(4, "c", 3, "four")],
+        [Change(1, "u", 2, "late"), Change(2, "u", 2, "late"), Change(3, "u", 2, "tre")],
+    ):
+        lake.produce(0, *changes)
+        lake.ingest_all()
+        lake.merge()
+        assert lake.rows() == lake.expected(by_sequence)
+        assert [*audit_state(lake.store, lake.stream)] == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_that_events_lack_are_filled_in_columns_of_any_name(
+    name: str, tmp_path: Path, shape: str
+) -> None:
+    ids, types = SHAPES[shape]
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": [*ids]}
+    columns = {**COLUMNS, "id": "long!" if "id" in ids else "long", **types}
+    value = {"convert": "json", "transform": "flatten_debezium", "columns": columns}
+    lake = make_state_lake(
+        NamedEvents, tmp_path, name, **{**EVENTS, "table": table, "value": value}
+    )
+    lacks = ("doc", *(types if "id" in ids else ()))
+
+    for events in (
+        [Event(1, "c", 1, values={"name": "one", "doc": "long"})],
+        [Event(1, "d", 2), Event(2, "c", 2, values={"name": "two"}, lacks=lacks, moved=True)],
+        [Event(2, "u", 3, values={"name": "due"}, lacks=lacks)],
+    ):
+        for event in events:
+            lake.produce(0, event)
+        lake.ingest_all()
+        lake.merge()
+        assert [*audit_state(lake.store, lake.stream)] == []
+
+    (row,) = lake.store.load(lake.state_name).scan().to_arrow().to_pylist()
+    filled = 1 if "id" in ids else 2
+    assert (row["id"], row["name"], row["doc"]) == (2, "due", "long")
+    assert {row[each] for each in types} == {filled}
 
 
 class OperatedLake(StackStateLake):

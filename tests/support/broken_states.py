@@ -116,7 +116,27 @@ BROKEN_STATE = [
         "only with `json` or a registry",
     ),
 ]
+REST = STATE.partition("value:")[2]
+
+
+def write_rest(columns: str, table: str, order: str = "kafka") -> str:
+    """Write what follows `value:`, in lines 6 to 8; the state table's options are in line 7."""
+    sections = f"  columns: {{{columns}}}\ntable: {{name: a.b, mode: upsert, {table}}}\n"
+    return f"\n{sections}order: {order}\n"
+
+
+BROKEN_KEYS = [
+    (
+        REST,
+        write_rest(f"{key}: long!, at: long!", f"id_columns: [{key}]", "{sequence_by: at}"),
+        6,
+        "table.id_columns.0",
+        "is a column of the delete memory",
+    )
+    for key in ("memory", "Memory", "_Sequence")
+]
 BROKEN_STATES = [
+    *((STATE, row) for row in BROKEN_KEYS),
     *((STATE, row) for row in BROKEN_STATE),
     *((UPSERTS, row) for row in BROKEN_UPSERTS),
 ]

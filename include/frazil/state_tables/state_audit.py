@@ -33,6 +33,7 @@ from frazil.state_tables.messages import MergePosition
 from frazil.state_tables.tables import map_names, require_state
 from frazil.state_tables.trim_rules import flag_deletes, sort_changes
 from frazil.streams.models import Stream
+from frazil.streams.state_sections import MEMORY
 
 Findings = Iterator[tuple[str, str]]
 _PLACE = ("topic", "partition", "offset")
@@ -128,7 +129,7 @@ def _check_memory(store: TableStore, stream: Stream, newest: pa.Table, memory: s
     held: set[tuple[object, ...]] = set()
     if table is not None:
         with translated_errors(f"reading {name}"):
-            held = set(_coordinates(table.scan(EqualTo(term="memory", value=memory)).to_arrow()))
+            held = set(_coordinates(table.scan(EqualTo(term=MEMORY, value=memory)).to_arrow()))
     deleted = newest.filter(pa.array(flag_deletes(stream, newest)))
     places = [place for place in _coordinates(deleted) if place not in held]
     if places:

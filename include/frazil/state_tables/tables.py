@@ -49,7 +49,7 @@ from frazil.streams.change_events import SOURCE_SEQUENCES
 from frazil.streams.column_types import Column, Primitive
 from frazil.streams.models import Stream
 from frazil.streams.partitioning import name_source, parse_partition_field
-from frazil.streams.state_sections import StateTable
+from frazil.streams.state_sections import MEMORY, SEQUENCE, StateTable
 from frazil.workspace import Workspace
 
 _MERGE_ON_READ = {"write.merge.mode": "merge-on-read", "write.delete.granularity": "file"}
@@ -181,9 +181,9 @@ def _build_memory_schema(stream: Stream, columns: Iterable[Column]) -> Schema:
         for index, name in enumerate(stream.sequence)
     ]
     if sequence:
-        fields.append(NestedField(next(ids), "_sequence", StructType(*sequence), required=True))
+        fields.append(NestedField(next(ids), SEQUENCE, StructType(*sequence), required=True))
     fields.append(NestedField(next(ids), keys.KAFKA_COLUMN, _coordinates(ids), required=True))
-    return Schema(*fields, NestedField(next(ids), "memory", StringType(), required=True))
+    return Schema(*fields, NestedField(next(ids), MEMORY, StringType(), required=True))
 
 
 def _coordinates(ids: Iterator[int]) -> StructType:

@@ -78,17 +78,13 @@ def list_read_columns(stream: Stream, names: Iterable[str]) -> tuple[str, ...]:
 def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
     """Return the order of changes by key, then from old to new, and which is its key's newest."""
     kafka = changes[keys.KAFKA_COLUMN].combine_chunks()
-    order = ["offset"] if not stream.sequence else [*stream.sequence, *PLACE]
-    names = [*stream.table.id_columns, *order]
-    columns = {
-        f"c{index}": pc.struct_field(kafka, name.removeprefix(f"{keys.KAFKA_COLUMN}."))
-        if name in PLACE or name == keys.EVENT_TIME
-        else _read_sequence(changes, name)
-        if name in SOURCE_SEQUENCES
-        else _plain(changes[name].combine_chunks())
-        for index, name in enumerate(names)
-    }
-    sortable = pa.table(columns)
+    last = PLACE if stream.sequence else ("offset",)
+    columns = [
+        *(_plain(changes[name].combine_chunks()) for name in stream.table.id_columns),
+        *(_read_sequence(changes, name) for name in stream.sequence),
+        *(pc.struct_field(kafka, name) for name in last),
+    ]
+    sortable = pa.table({f"c{index}": column for index, column in enumerate(columns)})
     indexes = pc.sort_indices(sortable, [(name, "ascending") for name in sortable.column_names])
     ordered = sortable.take(indexes)
     is_last = np.zeros(len(ordered), dtype=np.bool_)
@@ -100,9 +96,12 @@ def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
 
 
 def _read_sequence(changes: pa.Table, name: str) -> pa.Array:
-    """Return a field of the events' source; those without it come before all others."""
-    field = name.removeprefix(f"{SOURCE}.")
-    return pc.fill_null(pc.struct_field(changes[SOURCE].combine_chunks(), field), -1)
+    """Return a column of the sequence; events without the field come before all others."""
+    head, _, field = name.partition(".")
+    column = changes[head].combine_chunks()
+    if name in SOURCE_SEQUENCES:
+        return pc.fill_null(pc.struct_field(column, field), -1)
+    return pc.struct_field(column, field) if name == keys.EVENT_TIME else _plain(column)
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -19,7 +19,10 @@ _KEYS = frozenset(
     {"boolean", "int", "long", "decimal", "date", "timestamp", "timestamptz", "string", "uuid"}
 )
 _SEQUENCES = frozenset({"int", "long", "decimal", "date", "timestamp", "timestamptz"})
-_OWN_COLUMNS = frozenset({"_deleted_at", "_sequence"})
+MEMORY = "memory"
+"""The column of the delete memory that says to which memory a delete belongs."""
+SEQUENCE = "_sequence"
+_OWN_COLUMNS = frozenset({"_deleted_at", SEQUENCE})
 
 
 def list_names(given: object) -> object:
@@ -196,6 +199,9 @@ def _validate_state_columns(options: StateOptions) -> None:
         raise FieldError(options.place(own[0]), "this column name is reserved for state tables")
     ids = options.named_ids
     for index, name in enumerate(ids):
+        if name.lower() in {MEMORY, *([SEQUENCE] if options.sequence else [])}:
+            reason = f"{name} is a column of the delete memory; give the field another name"
+            raise FieldError(("table", "id_columns", index), reason)
         _validate_column(("table", "id_columns", index), name, known, _KEYS)
     sequence, cdc = options.sequence, options.cdc_field
     for index, name in enumerate(sequence):

@@ -1,11 +1,13 @@
 """Columns of the file with names that Frazil gives to its own are columns like any other."""
 
+import pyarrow as pa
 import pytest
 from support.merge_model import make_stream
 
 from frazil.iceberg.table_schema import build_table_schema
 from frazil.state_tables.merge_rules import find_operation, hash_rules
 from frazil.state_tables.tables import list_state_columns
+from frazil.state_tables.trim_rules import sort_changes
 from frazil.streams.models import Stream
 
 COLUMNS = {"id": "long!", "op": "string", "at": "long"}
@@ -54,3 +56,21 @@ def test_the_state_has_a_column_of_the_file_that_is_named_as_one_of_events() -> 
 
     assert "_unavailable" in list_names(stream)
     assert hash_rules(stream) != hash_rules(make_stream())  # its older rows lack the column
+
+
+@pytest.mark.parametrize("order", ["kafka", {"sequence_by": ["partition"]}])
+def test_changes_are_sorted_by_columns_named_as_coordinates(order: object) -> None:
+    table = {"name": "a.b", "mode": "upsert", "id_columns": ["offset", "topic"]}
+    columns = {"offset": "long!", "topic": "string!", "partition": "long!"}
+    if order == "kafka":
+        columns["partition"] = "long"
+    stream = with_sections(value={"columns": columns}, table=table, order=order)
+    places = [{"topic": "t", "partition": 0, "offset": number} for number in range(3)]
+    changes = pa.table(
+        {"offset": [7, 5, 7], "topic": ["a"] * 3, "partition": [2, 9, 1], "_kafka": places}
+    )
+
+    indexes, is_last = sort_changes(stream, changes)
+
+    assert indexes.to_pylist() == ([1, 0, 2] if order == "kafka" else [1, 2, 0])
+    assert is_last.tolist() == [True, False, True]
