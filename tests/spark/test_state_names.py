@@ -140,3 +140,21 @@ def test_no_operation_in_a_column_of_the_file_stops_the_merge(name: str, tmp_pat
 
     with pytest.raises(MergeHaltedError, match="neither an upsert nor a delete"):
         lake.merge()
+
+
+def test_columns_of_the_key_may_order_the_changes(name: str, tmp_path: Path) -> None:
+    ids = ["id", "at"]
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ids, "cdc_field": "op"}
+    lake = make_state_lake(
+        StackStateLake, tmp_path, name, table=table, order={"sequence_by": ["at", "id", "at"]}
+    )
+
+    for changes in (
+        [Change(1, "c", 1, "one"), Change(2, "c", 1, "two"), Change(3, "d", 1)],
+        [Change(1, "u", 1, "uno"), Change(2, "d", 1), Change(3, "c", 1, "three")],
+    ):
+        lake.produce(0, *changes)
+        lake.ingest_all()
+        lake.merge()
+        assert [*audit_state(lake.store, lake.stream)] == []
+    assert {key: found[0] for key, found in lake.rows().items()} == {1: "uno", 3: "three"}

@@ -117,26 +117,73 @@ BROKEN_STATE = [
     ),
 ]
 REST = STATE.partition("value:")[2]
+Mistake = tuple[str, str, int, str, str]
 
 
-def write_rest(columns: str, table: str, order: str = "kafka") -> str:
-    """Write what follows `value:`, in lines 6 to 8; the state table's options are in line 7."""
-    sections = f"  columns: {{{columns}}}\ntable: {{name: a.b, mode: upsert, {table}}}\n"
-    return f"\n{sections}order: {order}\n"
+def mistake(value: str, table: str, field: str, reason: str, order: str = "kafka") -> Mistake:
+    """Write a mistake in a state table; its sections are in the lines 4 to 6."""
+    lines = f" {{{value}}}\ntable: {{name: a.b, mode: upsert, {table}}}\norder: {order}\n"
+    line = 4 + ("value", "table", "order").index(field.partition(".")[0])
+    return REST, lines, line, field, reason
 
 
-BROKEN_KEYS = [
+_ID, _OP = "columns: {id: long!}", "columns: {id: long!, op: string}"
+_BY_ID, _BY_OP = "id_columns: [id]", "id_columns: [id], cdc_field: op"
+_MARK = "id_columns: [id], deletes: mark"
+_NOT_THERE = "is not a column of the state table"
+_RESERVED = "reserved for state tables"
+BROKEN_NAMES = [
+    *(
+        mistake(
+            f"columns: {{{key}: long!, at: long!}}",
+            f"id_columns: [{key}]",
+            "table.id_columns.0",
+            "is a column of the delete memory",
+            "{sequence_by: at}",
+        )
+        for key in ("memory", "Memory", "_Sequence")
+    ),
+    mistake(_ID, "id_columns: [id, id]", "table.id_columns.1", "named twice"),
+    mistake(
+        "columns: {id: long!, _DELETED_AT: int}", _MARK, "value.columns._DELETED_AT", _RESERVED
+    ),
+    mistake(f"rest: _Deleted_At, {_ID}", _MARK, "value.rest", _RESERVED),
+    mistake(f"rest: _deleted_at, {_ID}", _BY_ID, "value.rest", _RESERVED),
+]
+BROKEN_LAYOUTS = [
+    *(
+        mistake(_OP, f"{_BY_OP}, partition_by: [id, {entry}]", "table.partition_by.1", _NOT_THERE)
+        for entry in ("op", "'bucket(op, 4)'")
+    ),
+    mistake(_OP, f"{_BY_OP}, partition_by: [id], sort_by: [op]", "table.sort_by.0", _NOT_THERE),
+    *(
+        mistake(
+            f"transform: flatten_debezium, {_ID}",
+            f"{_BY_ID}, {option}: [_op]",
+            f"table.{option}.0",
+            _NOT_THERE,
+        )
+        for option in ("partition_by", "sort_by")
+    ),
     (
         REST,
-        write_rest(f"{key}: long!, at: long!", f"id_columns: [{key}]", "{sequence_by: at}"),
+        TOMBSTONES.replace("COLUMNS", "v: long").replace(" delete}", " delete, sort_by: [_op]}"),
         6,
-        "table.id_columns.0",
-        "is a column of the delete memory",
+        "table.sort_by.0",
+        _NOT_THERE,
+    ),
+]
+BROKEN_SOURCES = [
+    mistake(
+        f"columns: {{id: long!, _source: {kind}}}",
+        _BY_ID,
+        "order.sequence_by.0",
+        "is not among _source, ",
+        "{sequence_by: _source.lsn}",
     )
-    for key in ("memory", "Memory", "_Sequence")
+    for kind in ("'struct<lsn: string>'", "'struct<ts_ms: long>'", "string")
 ]
 BROKEN_STATES = [
-    *((STATE, row) for row in BROKEN_KEYS),
-    *((STATE, row) for row in BROKEN_STATE),
+    *((STATE, row) for row in (*BROKEN_STATE, *BROKEN_NAMES, *BROKEN_LAYOUTS, *BROKEN_SOURCES)),
     *((UPSERTS, row) for row in BROKEN_UPSERTS),
 ]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,19 +16,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In, Or
-from pyiceberg.expressions.literals import AboveMax, BelowMin, Literal, literal
+from pyiceberg.expressions.literals import (
+    AboveMax,
+    BelowMin,
+    BooleanLiteral,
+    Literal,
+    TimestampLiteral,
+    literal,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
     DateType,
     DecimalType,
     IcebergType,
     IntegerType,
     LongType,
     StringType,
+    TimestampType,
+    TimestamptzType,
     UUIDType,
 )
+from pyiceberg.utils.datetime import datetime_to_micros
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.catalog import translated_errors
@@ -39,6 +51,7 @@ from frazil.ingest.dead_letters import group_dead_letters, list_slices
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, DeadLetterCoordinates
 from frazil.maintenance.messages import ErasureRequest
+from frazil.schemas.text_grammar import FORMS
 from frazil.streams.models import Stream
 
 RAW_KEY = f"{keys.KAFKA_COLUMN}.key"
@@ -50,16 +63,33 @@ KeyValue: TypeAlias = "Literal[Any]"
 MIN_CHECKED_CHARACTERS = 4
 """Shorter key values may occur in a name or reason by chance, so they are not checked."""
 
-_KEY_TYPES = (BinaryType, DateType, DecimalType, IntegerType, LongType, StringType, UUIDType)
+KEY_TYPES = (
+    *(BinaryType, BooleanType, DateType, DecimalType, IntegerType, LongType, StringType),
+    *(TimestampType, TimestamptzType, UUIDType),
+)
 _FORMS: Mapping[type[IcebergType], str] = {
     IntegerType: r"[+-]?[0-9]+",
     LongType: r"[+-]?[0-9]+",
     DecimalType: r"[+-]?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,2})?",
     DateType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    BooleanType: "true|false",
+    TimestampType: FORMS["timestamp"],
+    TimestamptzType: FORMS["timestamptz"],
     UUIDType: "-".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12)),
 }
-"""How values are written. PyIceberg would also take `4711.9` for 4711, and erase another key."""
+"""How values are written, times as in records.
 
+PyIceberg would also take `4711.9` for 4711, and erase another key.
+"""
+
+_WRITTEN: Mapping[type[IcebergType], str] = {
+    BooleanType: "true or false",
+    TimestampType: "a date, T and a time, as 2026-01-31T23:59:59.123456",
+    TimestamptzType: "a date, T, a time and its zone, as 2026-01-31T23:59:59.123456Z",
+}
+"""How to write a value that a table shows in other ways."""
+
+_MOST_OFFSET = timedelta(hours=18)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 _NO_UTF8 = frozenset(map(chr, range(0xD800, 0xE000)))
@@ -194,8 +224,8 @@ def _read_values(
         found = schema.find_field(column)
         schema.accessor_for_field(found.field_id)
         kind = found.field_type
-    if not isinstance(kind, _KEY_TYPES):
-        names = ", ".join(sorted(t.__name__.removesuffix("Type").lower() for t in _KEY_TYPES))
+    if not isinstance(kind, KEY_TYPES):
+        names = ", ".join(sorted(t.__name__.removesuffix("Type").lower() for t in KEY_TYPES))
         raise ConfigurationError(
             f"{column} is not a column of the table that can hold a key",
             f"choose a column of one of these types: {names}",
@@ -213,7 +243,8 @@ def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
     if value is None or isinstance(value, AboveMax | BelowMin):
         # Not chained: the library's error contains the value.
         raise ConfigurationError(
-            f"a value for {column} is not a valid {kind}", "write it as the table shows it"
+            f"a value for {column} is not a valid {kind}",
+            f"write it as {_WRITTEN.get(type(kind), 'the table shows it')}",
         ) from None
     return value
 
@@ -227,6 +258,10 @@ def _to_literal(kind: IcebergType, text: str) -> KeyValue:
     match kind:
         case BinaryType():
             return literal(text.encode())
+        case BooleanType():
+            return BooleanLiteral(text == "true")
+        case TimestampType() | TimestamptzType():
+            return TimestampLiteral(_to_micros(text))
         case DecimalType(precision=precision, scale=scale):
             # PyIceberg takes a decimal only with exactly its type's digits after the point.
             exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
@@ -234,11 +269,27 @@ def _to_literal(kind: IcebergType, text: str) -> KeyValue:
     return literal(text)
 
 
+def _to_micros(text: str) -> int:
+    """Return a timestamp as microseconds since 1970.
+
+    Raises:
+        ValueError: no such instant.
+    """
+    found = datetime.fromisoformat(re.sub(r"([.][0-9]{6})0+", r"\1", text))
+    if abs(found.utcoffset() or timedelta()) > _MOST_OFFSET:
+        raise ValueError
+    return datetime_to_micros(found.astimezone(UTC) if found.tzinfo else found)
+
+
 def _to_arrow(values: list[KeyValue], kind: IcebergType) -> pa.Array:
     plain = [value.value for value in values]
     match kind:
         case DateType():
             return pa.array(plain, pa.int32()).cast(pa.date32())
+        case TimestampType():
+            return pa.array(plain, pa.timestamp("us"))
+        case TimestamptzType():
+            return pa.array(plain, pa.timestamp("us", "UTC"))
         case DecimalType():
             return pa.array(plain, pa.decimal128(kind.precision, kind.scale))
         case UUIDType():

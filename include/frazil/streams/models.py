@@ -35,6 +35,7 @@ from frazil.streams.state_sections import (
     validate_name,
     validate_operation_name,
     validate_state_expiry,
+    validate_state_layout,
     validate_state_table,
 )
 from frazil.streams.table_properties import validate_properties
@@ -372,6 +373,7 @@ class Stream(Section):
             raise FieldError(("value", "columns"), "required with `mode: upsert`: list the columns")
         options = self._state_options
         validate_state_table(options, list_chosen(table))
+        validate_state_layout(table.state, options)
         if (rule := self.maintenance.expire_rows) is not None:
             validate_state_expiry(rule.column, options)
 

@@ -11,18 +11,21 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from frazil.ledger.keys import CHANGES_SUFFIX, DELETES_SUFFIX, EVENT_TIME
-from frazil.streams.change_events import FROM_KEY, OP, SOURCE, SOURCE_SEQUENCES
-from frazil.streams.column_types import Column, FieldError, Primitive, format_type
+from frazil.streams.change_events import FROM_KEY, OP, SOURCE, SOURCE_SEQUENCES, UNAVAILABLE
+from frazil.streams.column_types import Column, FieldError, Primitive, StructType, format_type
+from frazil.streams.partitioning import name_source
 from frazil.streams.sections import Key, Section, Value
 
-_KEYS = frozenset(
+KEY_TYPES = frozenset(
     {"boolean", "int", "long", "decimal", "date", "timestamp", "timestamptz", "string", "uuid"}
 )
+"""What the columns of a key may be; `erase` and `where` read values of each."""
 _SEQUENCES = frozenset({"int", "long", "decimal", "date", "timestamp", "timestamptz"})
 MEMORY = "memory"
 """The column of the delete memory that says to which memory a delete belongs."""
 SEQUENCE = "_sequence"
-_OWN_COLUMNS = frozenset({"_deleted_at", SEQUENCE})
+_DELETED_AT = "_deleted_at"
+_OWN_COLUMNS = frozenset({_DELETED_AT, SEQUENCE})
 
 
 def list_names(given: object) -> object:
@@ -93,6 +96,14 @@ class StateOptions:
         return self.value.change_events is not None
 
     @property
+    def left_out(self) -> frozenset[str]:
+        """Return the columns of the change table that its state table does not have."""
+        if self.has_events:
+            return frozenset({OP, UNAVAILABLE})
+        is_added = self.cdc_field is None and self.tombstones == "delete"
+        return frozenset({OP if is_added else self.cdc_field or ""})
+
+    @property
     def named_ids(self) -> tuple[str, ...]:
         """Return the columns of the key; none yet if they are those of the events' keys."""
         from_events = self.has_events and self.id_columns == (FROM_KEY,)
@@ -158,7 +169,23 @@ def validate_state_table(options: StateOptions, chosen: Collection[str]) -> None
         _validate_event_table(options, chosen)
     elif options.tombstones == "delete":
         _validate_tombstones(options)
+    _validate_own_names(options)
     _validate_state_columns(options)
+
+
+def _validate_own_names(options: StateOptions) -> None:
+    """Check that no column has the name of one that a state table or its delete memory adds."""
+    for name in sorted(column.name for column in options.columns):
+        is_mark = options.deletes == "mark" and name.lower() == _DELETED_AT
+        if name in _OWN_COLUMNS or is_mark:
+            raise FieldError(options.place(name), "this column name is reserved for state tables")
+    for index, name in enumerate(options.named_ids):
+        place = ("table", "id_columns", index)
+        if name in options.named_ids[:index]:
+            raise FieldError(place, f"{name} is named twice")
+        if name.lower() in {MEMORY, *([SEQUENCE] if options.sequence else [])}:
+            reason = f"{name} is a column of the delete memory; give the field another name"
+            raise FieldError(place, reason)
 
 
 def _validate_event_table(options: StateOptions, chosen: Collection[str]) -> None:
@@ -194,18 +221,12 @@ def _validate_tombstones(options: StateOptions) -> None:
 def _validate_state_columns(options: StateOptions) -> None:
     """Check keys, sequence and operation of a state table against the stream's columns."""
     known = {column.name: column for column in options.columns}
-    own = sorted(_OWN_COLUMNS & known.keys())
-    if own:
-        raise FieldError(options.place(own[0]), "this column name is reserved for state tables")
     ids = options.named_ids
     for index, name in enumerate(ids):
-        if name.lower() in {MEMORY, *([SEQUENCE] if options.sequence else [])}:
-            reason = f"{name} is a column of the delete memory; give the field another name"
-            raise FieldError(("table", "id_columns", index), reason)
-        _validate_column(("table", "id_columns", index), name, known, _KEYS)
+        _validate_column(("table", "id_columns", index), name, known, KEY_TYPES)
     sequence, cdc = options.sequence, options.cdc_field
     for index, name in enumerate(sequence):
-        if name != EVENT_TIME and not (name in SOURCE_SEQUENCES and SOURCE in known):
+        if name != EVENT_TIME and not _is_source_sequence(name, known.get(SOURCE)):
             _validate_column(("order", "sequence_by", index), name, known, _SEQUENCES)
     if cdc is not None and (cdc not in known or known[cdc].type != Primitive("string")):
         raise FieldError(("table", "cdc_field"), f"{cdc!r} is not a string column")
@@ -215,6 +236,29 @@ def _validate_state_columns(options: StateOptions) -> None:
         if column.required and column.name not in {*ids, *sequence, cdc, OP}:
             reason = "must be optional, since a delete may carry only its key: remove `!`"
             raise FieldError(options.place(column.name), reason)
+
+
+def _is_source_sequence(name: str, source: Column | None) -> bool:
+    """Return whether a name is that of a field by which changes can be ordered."""
+    if source is None or name not in SOURCE_SEQUENCES or not isinstance(source.type, StructType):
+        return False
+    types = {f"{SOURCE}.{field.name}": field.type for field in source.type.fields}
+    return types.get(name) in {Primitive("int"), Primitive("long")}
+
+
+def validate_state_layout(state: StateTable, options: StateOptions) -> None:
+    """Check that a state table is neither split nor sorted by a column that it does not have.
+
+    Raises:
+        FieldError: with the entry.
+    """
+    entries = [("partition_by", name_source(text)) for text in state.partition_by]
+    entries += [("sort_by", name) for name in state.sort_by]
+    for index, (option, name) in enumerate(entries):
+        if name in options.left_out:
+            number = index if option == "partition_by" else index - len(state.partition_by)
+            reason = f"{name} is not a column of the state table, only of the change table"
+            raise FieldError(("table", option, number), reason)
 
 
 def validate_state_expiry(column: str, options: StateOptions) -> None:
@@ -242,8 +286,9 @@ def _validate_column(
 ) -> None:
     column = known.get(name)
     if column is None:
-        names = [*known, *(SOURCE_SEQUENCES if SOURCE in known and "order" in place else ())]
-        raise FieldError(place, f"column {name!r} is not among {', '.join(sorted(names))}")
+        fields = [each for each in SOURCE_SEQUENCES if _is_source_sequence(each, known.get(SOURCE))]
+        names = sorted([*known, *(fields if "order" in place else ())])
+        raise FieldError(place, f"column {name!r} is not among {', '.join(names)}")
     if not isinstance(column.type, Primitive) or column.type.name not in fitting:
         types = ", ".join(sorted(fitting))
         reason = f"{name} is {format_type(column.type)}; these types fit here: {types}"

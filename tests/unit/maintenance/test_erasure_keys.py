@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -13,6 +13,7 @@ from support.lake import Lake, append, make_stream
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.row_changes import find_rows
+from frazil.maintenance import erasure_keys
 from frazil.maintenance.erasure_keys import (
     ErasedKeys,
     load_keys,
@@ -20,6 +21,7 @@ from frazil.maintenance.erasure_keys import (
     validate_no_key_in_text,
 )
 from frazil.maintenance.messages import ErasureRequest
+from frazil.streams import state_sections
 
 ID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 COLUMNS = {
@@ -30,6 +32,9 @@ COLUMNS = {
     "n": "decimal(9,2)",
     "w": "decimal(38,10)",
     "u": "uuid",
+    "t": "timestamp",
+    "z": "timestamptz",
+    "f": "boolean",
     "b": "binary",
     "who": "struct<id: string, age: int>",
 }
@@ -42,6 +47,9 @@ VALUES: list[dict[str, object]] = [
         "n": Decimal("12.50"),
         "w": Decimal("1E-10"),
         "u": UUID(ID).bytes,
+        "t": datetime(2026, 1, 31, 23, 59, 59, 120_000),  # noqa: DTZ001 - without a zone
+        "z": datetime(2026, 1, 31, 23, 59, 59, 120_000, UTC),
+        "f": True,
         "b": b"\xc3\xa9",
         "who": {"id": "x", "age": 3},
     },
@@ -55,7 +63,12 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     """A table with one row of values and two nearly without."""
     lake = Lake(tmp_path, make_stream(value={"columns": COLUMNS}))
     lake.begin()
-    table = lake.table
+    put_values(lake)
+    yield lake
+    lake.catalog.close()
+
+
+def put_values(lake: Lake) -> None:
     rows = [
         {
             **dict.fromkeys(COLUMNS),
@@ -64,9 +77,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         }
         for n, values in enumerate(VALUES)
     ]
-    append(lake.catalog, table, rows)
-    yield lake
-    lake.catalog.close()
+    append(lake.catalog, lake.table, rows)
 
 
 def find(lake: Lake, *texts: str) -> list[int]:
@@ -81,17 +92,43 @@ def find(lake: Lake, *texts: str) -> list[int]:
     [
         *("i=7", f"l={2**40}", "s=a=b", "d=2026-01-31", f"u={ID}", "b=é", "who.id=x"),
         *("n=12.50", "n=12.5", "n=12.500", "n=1.25e1", "w=1E-10", "w=1e-010", "w=0.0000000001"),
+        *("t=2026-01-31T23:59:59.12", "t=2026-01-31 23:59:59.12000000", "f=true"),
+        *("z=2026-01-31T23:59:59.12Z", "z=2026-02-01T01:59:59.1200000+0200"),
+        *("z=2026-01-31 18:29:59.120-05:30", "z=2026-02-01T02:59:59.12+03"),
     ],
 )
 def test_a_key_of_any_type_finds_its_row(lake: Lake, text: str) -> None:
     assert find(lake, text) == [0]
 
 
+@pytest.mark.parametrize(
+    "text", ["t=2026-01-31T23:59:59.12", "z=2026-01-31T23:59:59.12Z", "f=true"]
+)
+@pytest.mark.parametrize("column", ["t", "z", "f"])
+def test_a_time_or_boolean_finds_its_row_in_partitions(
+    tmp_path: Path, column: str, text: str
+) -> None:
+    table = {"name": "demo.orders", "partition_by": [column]}
+    lake = Lake(tmp_path, make_stream(value={"columns": COLUMNS}, table=table))
+    lake.begin()
+    put_values(lake)
+
+    assert len(find(lake, text)) == 1
+    assert find(lake, "t=2026-02-01T00:00", "z=2026-02-01T00:00:00Z", "f=false") == []
+    lake.catalog.close()
+
+
 def test_several_keys_find_each_row_that_has_one(lake: Lake) -> None:
     assert find(lake, "i=8", "who.age=3", "s=nobody") == [0, 2]
 
 
-@pytest.mark.parametrize("text", ["i=9", f"u={UUID(int=0)}", "n=12.51", "n=0E-10", "w=0E-10"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("i=9", f"u={UUID(int=0)}", "n=12.51", "n=0E-10", "w=0E-10", "f=false"),
+        *("t=2026-01-31T23:59", "z=2026-01-31T23:59:59.12+00:01", "z=0001-01-01T00:00:00-14:00"),
+    ],
+)
 def test_a_key_that_nothing_has_finds_nothing(lake: Lake, text: str) -> None:
     assert find(lake, text) == []
 
@@ -127,6 +164,42 @@ def test_a_number_is_the_same_key_however_a_reason_writes_it(
 
     with pytest.raises(ConfigurationError, match="a key") if is_refused else nullcontext():
         validate_no_key_in_text(request, erased)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        *((f"f={value}", "true or false") for value in ("True", "1", "yes", "t", "true ")),
+        *(
+            (f"t={value}", "a date, T and a time, as 2026-")
+            for value in (
+                *("2026-01-31", "1769904000", "2026-01-31T23:59:59Z", "2026-01-31T24:00:00"),
+                *("2026-02-30T00:00:00", "2026-01-31T23:59:59.1234567", "10000-01-01T00:00:00"),
+            )
+        ),
+        *(
+            (f"z={value}", "its zone, as 2026-")
+            for value in (
+                *("2026-01-31T23:59:59", "2026-01-31T23:59Z", "2026-01-31T23:59:59+19:00"),
+                *("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "1769904000000"),
+            )
+        ),
+    ],
+)
+def test_another_form_of_a_time_or_boolean_is_refused_with_the_form(
+    lake: Lake, text: str, form: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="a value for") as refusal:
+        find(lake, text)
+
+    assert form in refusal.value.next_step
+
+
+def test_every_type_of_a_state_table_s_key_can_be_erased() -> None:
+    names = {kind.__name__.removesuffix("Type").lower() for kind in erasure_keys.KEY_TYPES}
+    of_states = {"int" if name == "integer" else name for name in names} - {"binary"}
+
+    assert of_states == state_sections.KEY_TYPES
 
 
 def test_keys_are_in_no_text_of_what_holds_them(tmp_path: Path) -> None:
