@@ -287,10 +287,6 @@ def build_request(
     stream, wire, suite = work.stream, schemas.get("value"), work.suite_file
     metrics = {metric.name: metric.sql for metric in compile_checks(work).metrics}
     table = (view or TableView(work.store, plan.table)).table
-    limits = describe_limits(work, table)
-    by_workers = (
-        None if limits.lowest else plan_fast_path(table, stream, plan, metrics, wire, suite)
-    )
     return StageRequest(
         catalog=work.store.preset.name,
         table=plan.table,
@@ -309,13 +305,13 @@ def build_request(
         waived=plan.ignores_budget,
         dead_letters_table=dead_letters_name(plan.table),
         session_conf=work.store.preset.spark_conf() | choose_evaluation(plan),
-        fast_path=by_workers,
+        fast_path=plan_fast_path(table, stream, plan, metrics, wire, suite),
         is_flat=stream.value.is_flat,
         wire=wire,
         key=describe_key(work, schemas),
         route=stream.route,
         events=stream.value.change_events,
-        limits=limits,
+        limits=describe_limits(work, table),
         late_before_ms=find_late_bound(stream, plan),
         max_bytes_per_second=stream.batch.max_bytes_per_second,
     )
