@@ -17,9 +17,12 @@ def apply_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:
 
     A catalog reads its settings once, when the session opens it. Spark writes a session's settings
     to the events of each of its jobs, and redacts there only those that the server has, too.
+    Settings that the session has already are not set: each would be a request to the server.
     """
+    known = spark.conf.getAll
     for key, value in settings.items():
-        spark.conf.set(key, value)
+        if known.get(key) != value:
+            spark.conf.set(key, value)
     found = {key: match for key in settings if (match := _CATALOG.fullmatch(key))}
     hidden = [key for key in found if re.search(_SECRET, key)]
     if not hidden or not is_remote():

@@ -104,7 +104,7 @@ class Contest:
             .option("kafka.max.partition.fetch.bytes", "8388608")
             .option("kafka.fetch.max.bytes", "52428800")
             .option("kafka.max.poll.records", "5000")
-            .option("kafka.fetch.max.wait.ms", "10")
+            .option("kafka.fetch.max.wait.ms", "1")
             .option("subscribe", self.stream)
             .option("startingOffsets", "earliest")
             .load()

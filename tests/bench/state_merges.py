@@ -3,10 +3,12 @@
     PYTHONPATH=tests python tests/bench/state_merges.py
 
 ROWS (2,000,000) keys are inserted, then ROUNDS (3) times CHANGES (200,000) of them change: *local*
-keys are the newest fiftieth, *scattered* ones are of all rows. Between the scans MERGES (10) small
-merges of local keys follow. Scans are compared with the same state right after its compaction; the
-change table is compared with an append stream of the same records. With FLINK=1 Flink's upsert sink
-takes the same changes (needs a JDK for `javac`). The stack is one of its own.
+keys are the newest fiftieth, *scattered* ones are of all rows. Then MERGES (10) small merges of
+local keys follow; after each EVERY (10) of them a compaction, as by schedule. Scans are compared
+with the same state right after its compaction. The change table is compared with an append stream
+of the same records, after a second append stream has read them, whose time is left out: who reads
+new records first takes longer. With FLINK=1 Flink's upsert sink takes the same changes (needs a JDK
+for `javac`). The stack is one of its own.
 """
 
 import json
@@ -40,8 +42,9 @@ from frazil.workspace import Workspace, open_workspace
 
 PARTITIONS = 4
 BATCH = 1_000_000
-SCANS = 3
+SCANS = 5
 LOCAL_SHARE = 50
+EVERY = int(os.environ.get("EVERY", "10"))
 COLUMNS = {"id": "long!", "op": "string", "at": "long!", "day": "date", "name": "string"}
 DAYS = 28
 
@@ -77,8 +80,8 @@ class Topic:
         self._producer.flush(120)
 
 
-def write_streams(folder: Path, topic: str) -> tuple[str, str]:
-    """Write an upsert stream and an append stream of the topic; give their names."""
+def write_streams(folder: Path, topic: str) -> tuple[str, str, str]:
+    """Write an upsert stream and two append streams of the topic; give their names."""
     common = {
         "owner": "bench@example.org",
         "source": {"topic": topic},
@@ -96,19 +99,23 @@ def write_streams(folder: Path, topic: str) -> tuple[str, str]:
     files = {
         "state": {**common, "order": {"sequence_by": ["at"]}, "table": upsert},
         "plain": {**common, "table": {"name": "bench.plain"}},
+        "first": {**common, "table": {"name": "bench.first"}},
     }
     for name, document in files.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({"stream": name, **document}))
-    return "state", "plain"
+    return "state", "plain", "first"
 
 
-def take_all(work: Workspace) -> int:
-    """Publish batches until nothing is left; give the number of records."""
+def take_all(work: Workspace, bad: int = 0) -> int:
+    """Publish batches until nothing is left; give the number of records.
+
+    `bad` records of the first batch become dead letters.
+    """
     taken = 0
     while isinstance(plan := plan_next_batch(work), BatchPlan):
         count = sum(end - start for r in plan.ranges.values() for start, end in r.values())
-        run_ours(work, plan, count)
-        taken += count
+        run_ours(work, plan, count - bad)
+        taken, bad = taken + count, 0
     return taken
 
 
@@ -122,7 +129,8 @@ class Bench:
         self.pids = measured_pids(int(facts["parts"]["spark_connect"]["pid"]))
         self.topic = Topic(facts["kafka"]["bootstrap"], "benchstate")
         names = write_streams(Path(os.environ["FRAZIL_STREAMS"]), "benchstate")
-        self.state, self.plain = (open_workspace(name, "bench") for name in names)
+        works = (open_workspace(name, "bench") for name in names)
+        self.state, self.plain, self.first = works
         self.spark = SparkSession.builder.remote(facts["spark_connect"]["url"]).create()
         stack.callback(self.spark.stop)
         self.flink: FlinkUpserts | None = None
@@ -141,7 +149,8 @@ class Bench:
         return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
 
     def take(self) -> dict[str, Any]:
-        """Let both streams take the records, by turns first; compare their throughputs."""
+        """Let all streams take the records, two by turns; compare the throughputs of these."""
+        take_all(self.first)
         sides = [("append_stream", self.plain), ("change_table", self.state)]
         figures: dict[str, Any] = {
             name: self.time(partial(take_all, work))
@@ -174,17 +183,27 @@ class Bench:
         table = self.state.store.find("bench.state")
         return [] if table is None else table.metadata.snapshots
 
-    def scan(self, table: str = "state") -> float:
-        """Give the median time of a scan of all columns of a table, and see that it is right."""
-        times = []
-        for _ in range(SCANS):
-            begun = time.monotonic()
-            self.spark.sql(f"REFRESH TABLE lake.bench.{table}")
-            query = f"SELECT count(*), sum(hash(id, at, day, name)) FROM lake.bench.{table}"  # noqa: S608
-            [(count, _checksum)] = self.spark.sql(query).collect()
-            times.append(time.monotonic() - begun)
-            assert count == self.rows, count
-        return statistics.median(times)
+    def find_snapshot(self) -> str:
+        """Return the state as it is now, as a table in SQL."""
+        snapshot = self.state.store.load("bench.state").current_snapshot()
+        assert snapshot is not None
+        return f"lake.bench.state VERSION AS OF {snapshot.snapshot_id}"
+
+    def scan(self, table: str) -> float:
+        """Give the time of a scan of all columns of a table, and see that no row lacks."""
+        begun = time.monotonic()
+        query = f"SELECT count(*), sum(hash(id, at, day, name)) FROM {table}"  # noqa: S608
+        [(count, _checksum)] = self.spark.sql(query).collect()
+        assert count == self.rows, count
+        return time.monotonic() - begun
+
+    def compare_scans(self, table: str, with_table: str) -> float:
+        """Divide the median times of scans of two tables, by turns."""
+        for each in (table, with_table):
+            self.spark.sql(f"REFRESH TABLE {each.split()[0]}")
+        times = [(self.scan(table), self.scan(with_table)) for _ in range(SCANS + 1)][1:]
+        ours, theirs = (statistics.median(each) for each in zip(*times, strict=True))
+        return round(ours / theirs, 3)
 
 
 def draw(kind: str, rows: int, changes: int, dice: random.Random) -> Iterator[int]:
@@ -220,9 +239,9 @@ def measure_kind(
     for _ in range(rounds):
         bench.send(draw(kind, bench.rows, changes, dice))
         taken, merged = bench.take(), bench.merge()
-        hidden = bench.scan()
+        merged_state = bench.find_snapshot()
         compacted = bench.time(lambda: compact_table(bench.state, rewrite_all=True))
-        ratio = round(hidden / bench.scan(), 3)
+        ratio = bench.compare_scans(merged_state, bench.find_snapshot())
         runs.append(
             {
                 **taken,
@@ -249,22 +268,27 @@ def measure_merges(
 ) -> dict[str, float]:
     """Compare scans after one and after many merges with those of the compacted state.
 
-    Flink's table is compared right after the last merge; it was never compacted.
+    Flink's table, which was never compacted, is compared right after the last merge.
     """
     compact_table(bench.state, rewrite_all=True)
-    compacted, scans = bench.scan(), {}
+    compacted, scans = bench.find_snapshot(), {}
     for number in range(1, merges + 1):
         bench.send(draw("local", bench.rows, changes, dice))
         take_all(bench.state)
         bench.merge()
         bench.upsert()
         if number in {1, 10, 100, merges}:
-            scans[f"scan_ratio_after_{number}"] = round(bench.scan() / compacted, 3)
+            ratio = bench.compare_scans(bench.find_snapshot(), compacted)
+            scans[f"scan_ratio_after_{number}"] = ratio
             report(scans)
+        if number % EVERY == 0 and number < merges:
+            compact_table(bench.state)
     if bench.flink is not None:
-        scans["scan_ratio_flink"] = round(bench.scan("flink") / bench.scan(), 3)
+        flink, state = "lake.bench.flink", bench.find_snapshot()
+        scans["scan_ratio_flink"] = bench.compare_scans(flink, state)
     compact_table(bench.state)
-    return {**scans, "scan_ratio_after_maintenance": round(bench.scan() / compacted, 3)}
+    ratio = bench.compare_scans(bench.find_snapshot(), compacted)
+    return {**scans, "scan_ratio_after_maintenance": ratio}
 
 
 def report(figures: object) -> None:

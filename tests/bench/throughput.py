@@ -82,7 +82,7 @@ def run_floor(
         .option("kafka.max.partition.fetch.bytes", "8388608")
         .option("kafka.fetch.max.bytes", "52428800")
         .option("kafka.max.poll.records", "5000")
-        .option("kafka.fetch.max.wait.ms", "10")
+        .option("kafka.fetch.max.wait.ms", "1")
         .option("assign", json.dumps({topic: sorted(ranges)}))
         .option("startingOffsets", json.dumps({topic: {p: r[0] for p, r in ranges.items()}}))
         .option("endingOffsets", json.dumps({topic: {p: r[1] for p, r in ranges.items()}}))

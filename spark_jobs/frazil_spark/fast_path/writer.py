@@ -76,7 +76,7 @@ for _module in (
     readers,
 ):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
-SAMPLED_RECORDS = 1000
+SAMPLED_RECORDS = 250
 
 
 def ends_workers(spark: SparkSession) -> bool:
