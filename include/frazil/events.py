@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -62,7 +63,7 @@ def note_watch(paused: Iterable[str]) -> None:
     note = WatchNote(at=datetime.now(UTC), paused=frozenset(paused))
     with contextlib.suppress(OSError):
         home_dir().mkdir(parents=True, exist_ok=True)
-        draft = home_dir() / f"{_WATCHED}.{os.getpid()}.draft"
+        draft = home_dir() / f"{_WATCHED}.{secrets.token_hex(8)}.draft"
         draft.write_text(note.model_dump_json())
         draft.replace(home_dir() / _WATCHED)
 
@@ -88,7 +89,7 @@ def note_event(event: Event) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         paths = (folder / f"{event.event_id}.{state}" for state in ("recorded", "json"))
         if not any(path.exists() for path in paths):
-            draft = folder / f"{event.event_id}.{os.getpid()}.draft"
+            draft = folder / f"{event.event_id}.{secrets.token_hex(8)}.draft"
             draft.write_text(event.model_dump_json())
             draft.replace(folder / f"{event.event_id}.json")
 

@@ -3,7 +3,7 @@
     PYTHONPATH=tests python tests/bench/state_operations.py
 
 CHANGES (10,000,000) changes of KEYS (1,000,000) keys are ingested and merged, a merge after each
-PORTION (5,000,000). One record lacks a column that is required then, and optional afterwards. It
+PORTION (5,000,000). One record has a number beyond its column, which is widened afterwards. It
 gives seconds, CPU seconds, the bytes that the processes read, and those that the snapshots added.
 Keys are erased before and after a compaction, with the number of row groups whose bounds contain
 the key. The stack is one of its own.
@@ -37,27 +37,26 @@ from frazil.workspace import Workspace, open_workspace
 
 STREAM = "state"
 BATCH = 1_000_000
-NAME_LETTERS = 8
 
 
 def make_changes(first: int, count: int, keys: int) -> Iterator[tuple[int, bytes]]:
-    """Yield changes of random keys, about 60 bytes each; the very first lacks its note."""
+    """Yield changes of random keys, about 60 bytes each; the very first has a large number."""
     dice = random.Random(first)
     for at in range(first, first + count):
         key = at if at < keys else dice.randrange(keys)
-        note = b"" if at == 0 else b',"note":"%0*x"' % (NAME_LETTERS, key * 2654435761 % 2**32)
-        yield key, b'{"id":%d,"op":"u","at":%d%s}' % (key, at, note)
+        number = 2**40 if at == 0 else key * 2654435761 % 2**31
+        yield key, b'{"id":%d,"op":"u","at":%d,"number":%d}' % (key, at, number)
 
 
-def write_stream(note: str) -> None:
-    """Write the stream file; `note` is the type of the column that one record lacks."""
+def write_stream(kind: str) -> None:
+    """Write the stream file; `kind` is the type of the column that one record's number exceeds."""
     document = {
         "stream": STREAM,
         "owner": "bench@example.org",
         "source": {"topic": STREAM},
         "value": {
             "convert": "json",
-            "columns": {"id": "long!", "op": "string", "at": "long!", "note": note},
+            "columns": {"id": "long!", "op": "string", "at": "long!", "number": kind},
         },
         "errors": {"max_bad_ratio": 1.0},
         "batch": {"max_records": BATCH},
@@ -67,16 +66,16 @@ def write_stream(note: str) -> None:
             "mode": "upsert",
             "id_columns": ["id"],
             "cdc_field": "op",
-            "partition_by": [f"bucket({PARTITIONS}, id)"],
+            "partition_by": [f"bucket(id, {PARTITIONS})"],
             "sort_by": ["id"],
         },
     }
     Path(os.environ["FRAZIL_STREAMS"], f"{STREAM}.yaml").write_text(yaml.safe_dump(document))
 
 
-def open_stream() -> Workspace:
+def open_stream(run_id: str = "bench") -> Workspace:
     """Open the stream as its file is now."""
-    return open_workspace(STREAM, "bench")
+    return open_workspace(STREAM, run_id)
 
 
 def load_tables() -> list[Table]:
@@ -121,8 +120,6 @@ def ingest(topic: Topic, changes: int, keys: int, portion: int) -> dict[str, flo
     seconds = {"publish": 0.0, "merge": 0.0}
     for first in range(0, changes, portion):
         topic.send(make_changes(first, min(portion, changes - first), keys))
-        if first == 0:
-            require_note()
         begun = time.monotonic()
         take_all(open_stream(), bad=int(first == 0))
         published = time.monotonic()
@@ -133,20 +130,13 @@ def ingest(topic: Topic, changes: int, keys: int, portion: int) -> dict[str, flo
     return {name: round(value, 1) for name, value in seconds.items()}
 
 
-def require_note() -> None:
-    """Create the table with an optional column, then require it: a table keeps what it allows."""
-    write_stream("string")
-    plan_next_batch(open_stream())
-    write_stream("string!")
-
-
 def erase_key(pids: tuple[int, ...], key: int) -> dict[str, Any]:
     """Erase a key; count the row groups of the change table that may contain it."""
     request = ErasureRequest(
         stream=STREAM, keys=(f"id={key}",), by="bench@example.org", reason="bench", dry_run=False
     )
     groups = count_row_groups(load_tables()[0], key)
-    work = open_stream()
+    work = open_stream(f"bench-{key}")
     found: list[int] = []
 
     def act() -> None:
@@ -175,9 +165,11 @@ def main(changes: int, keys: int, portion: int) -> Mapping[str, Any]:
         facts = ask(environment, "stack", "status")
         pids = measured_pids(int(facts["parts"]["spark_connect"]["pid"]))
         topic = Topic(facts["kafka"]["bootstrap"], STREAM)
+        write_stream("int")
         found: dict[str, Any] = {"changes": changes, "keys": keys}
         found["seconds"] = ingest(topic, changes, keys, portion)
-        write_stream("string")
+        write_stream("long")
+        plan_next_batch(open_stream())  # widens the column
         choice = DeadLetterChoice(stream=STREAM, dry_run=False)
         found["redrive"] = time_action(pids, lambda: redrive_dead_letters(open_stream(), choice))
         found["merge"] = time_action(pids, lambda: merge_changes(open_stream()))

@@ -51,6 +51,7 @@ BROKEN_UPSERTS = [
         for name in ("_op", "_OP")
     ),
     ("rest: others", "rest: _Op", 5, "value.rest", "`table.cdc_field`"),
+    ("sort_by: [name]", "cdc_field: others", 13, "table.cdc_field", "holds the rest of the fields"),
     ("code: string", "_op: string", 14, "key.columns._op", "`table.cdc_field`"),
     (
         UPSERTS.partition("rest: ")[2],

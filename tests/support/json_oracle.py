@@ -1,6 +1,7 @@
 """What docs/types.md says of a JSON record, computed by Python's standard library alone.
 
-It shares no code with Frazil: `judge` returns the values of a row, or BAD for a dead letter.
+It shares no code with Frazil: `judge` returns the values of a row, BAD for a dead letter, or UNTOLD
+where the page leaves it open.
 """
 
 import base64
@@ -18,6 +19,8 @@ BAD = "dead letter"
 UNTOLD = "a value that this oracle does not compute"
 """A number with a fraction in a text column: Java prints it as a double."""
 
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_HUGE_EXPONENT = re.compile(rb"[eE][+-]?0*[1-9][0-9]{5}")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.]([0-9]{1,6})0*)?)?"
 _LOCAL = re.compile(rf"([0-9-]{{10}})[T ]{_TIME}")
@@ -79,7 +82,7 @@ def _strip(value: object) -> object:
 
 
 def judge(record: bytes, columns: Mapping[str, object]) -> dict[str, object] | str:
-    """Return the values of the record's columns, or BAD.
+    """Return the values of the record's columns, BAD, or UNTOLD.
 
     A column's type is a text, or ["list", T], ["map", T], ["struct", {name: T}]; `!` at the end of
     a name means that it is required.
@@ -88,9 +91,10 @@ def judge(record: bytes, columns: Mapping[str, object]) -> dict[str, object] | s
         found = read_json(record)
         if not isinstance(found, Fields):
             return BAD
-        return _read_fields(found, columns)
+        values = _read_fields(found, columns)
     except (ValueError, RecursionError):
         return BAD
+    return UNTOLD if _HUGE_EXPONENT.search(_TEXT.sub(b"", record)) else values
 
 
 def _read_fields(found: Fields, columns: Mapping[str, object]) -> dict[str, object]:

@@ -5,7 +5,10 @@ files. The snapshot that removes rows names the erasures of the change table tha
 the next merge then need not fold all changes again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count
 
 from frazil.errors import ConfigurationError
 from frazil.failpoints import reach_failpoint
@@ -92,13 +95,24 @@ def delete_state_rows(
 ) -> int:
     """Delete rows of the state; its snapshot names the deletions of changes that it followed.
 
+    A run that is repeated later, such as a cleared task, deletes what came in between, too.
+
+    Returns:
+        The number of rows, those of earlier attempts of the same run included.
+
     Raises:
         TargetError, CommitContentionError, UnavailableError: run again.
     """
-    search, views, known = RowSearch(rows), iterate_views(view), frozenset(followed)
-    return retry_commit(
-        f"{deletion.kind} of {view.name}", lambda: _try_erase(next(views), search, deletion, known)
-    )
+    search, known, total = RowSearch(rows), frozenset(followed), 0
+    for number in count(deletion.portion):
+        portion = replace(deletion, portion=number)
+        attempt = partial(_try_erase, iterate_views(view), search, portion, known)
+        deleted = retry_commit(f"{deletion.kind} of {view.name}", attempt)
+        if deleted is None:
+            break
+        total += deleted
+        view = view.reload()
+    return total
 
 
 def _erase_deletes(
@@ -110,9 +124,14 @@ def _erase_deletes(
 
 
 def _try_erase(
-    view: TableView, search: RowSearch, deletion: Deletion, followed: frozenset[int]
-) -> int:
-    """Try one commit; return the number of rows that this erasure removed."""
+    views: Iterator[TableView], search: RowSearch, deletion: Deletion, followed: frozenset[int]
+) -> int | None:
+    """Try one commit, unless an earlier attempt landed; None if nothing is left to do.
+
+    Returns:
+        The number of rows that this portion removed.
+    """
+    view = next(views)
     history, table = view.history, view.table
     batch_id = deletion.name(history.table_uuid)
     landed = find_batch(history, batch_id)
@@ -120,8 +139,8 @@ def _try_erase(
         return int(landed.summary[keys.ROWS_DELETED])
     affected = tuple(search.find(table))
     position = find_position(history, deletion.stream)
-    if not affected and not followed:
-        return 0
+    if not affected and (position is None or followed <= {*position.erased}):
+        return None
     rows = count_rows(affected)
     summary = {
         **deletion.words,

@@ -28,7 +28,8 @@ EVENT_COLUMNS = {
 """Column → type of the columns that a stream of change events has beside its own."""
 OP_TYPE = f'string from "{FIELD_PREFIX}{OP}"'
 """The type of the column that tells deletes where a record without a value is one."""
-REST_TYPE = f'string from "{FIELD_PREFIX}_rest"'
+REST_FIELD = f"{FIELD_PREFIX}_rest"
+REST_TYPE = f'string from "{REST_FIELD}"'
 """The type of the column that keeps fields without a column."""
 
 UPSERT_OPERATIONS = ("c", "r", "u", "insert", "update")

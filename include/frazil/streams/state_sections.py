@@ -11,7 +11,14 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from frazil.ledger.keys import CHANGES_SUFFIX, DELETES_SUFFIX, EVENT_TIME
-from frazil.streams.change_events import FROM_KEY, OP, SOURCE, SOURCE_SEQUENCES, UNAVAILABLE
+from frazil.streams.change_events import (
+    FROM_KEY,
+    OP,
+    REST_FIELD,
+    SOURCE,
+    SOURCE_SEQUENCES,
+    UNAVAILABLE,
+)
 from frazil.streams.column_types import Column, FieldError, Primitive, StructType, format_type
 from frazil.streams.partitioning import name_source
 from frazil.streams.sections import Key, Section, Value
@@ -230,6 +237,9 @@ def _validate_state_columns(options: StateOptions) -> None:
             _validate_column(("order", "sequence_by", index), name, known, _SEQUENCES)
     if cdc is not None and (cdc not in known or known[cdc].type != Primitive("string")):
         raise FieldError(("table", "cdc_field"), f"{cdc!r} is not a string column")
+    rest = {column.name for column in options.columns if column.field == REST_FIELD}
+    if cdc in rest:
+        raise FieldError(("table", "cdc_field"), f"{cdc!r} holds the rest of the fields")
     if cdc in {*ids, *sequence}:
         raise FieldError(("table", "cdc_field"), "must not be a key or a sequence")
     for column in options.columns:

@@ -7,7 +7,7 @@ it. `FRAZIL_HOME/stream_files.json` has the file of each stream that only one fi
 
 import contextlib
 import json
-import os
+import secrets
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -61,7 +61,7 @@ def remember_files(found: Mapping[str, Path]) -> None:
     if now == known:
         return
     path = _known_files_path()
-    draft = path.with_suffix(f".{os.getpid()}.draft")
+    draft = path.with_suffix(f".{secrets.token_hex(8)}.draft")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(json.dumps(now, indent=0))
@@ -92,7 +92,7 @@ def write_topics(topics: TopicList) -> None:
         ConfigurationError: the file cannot be written.
     """
     path = topic_list_path(topics.stream)
-    draft = path.with_suffix(f".{os.getpid()}.draft")
+    draft = path.with_suffix(f".{secrets.token_hex(8)}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(topics.model_dump_json(indent=2) + "\n")

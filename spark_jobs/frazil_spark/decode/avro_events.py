@@ -86,7 +86,8 @@ def _describe(schema: Schema, named: dict[str, Json]) -> Json:
     if not isinstance(schema, dict):
         return {}
     name = schema.get("connect.name") or _LOGICAL.get(str(schema.get("logicalType")))
-    parameters = schema.get("connect.parameters") or {"scale": str(schema.get("scale", 0))}
+    given = schema.get("connect.parameters") or {}
+    parameters = {"scale": str(schema.get("scale", 0)), **given}
     node: dict[str, Json] = {"type": str(schema["type"])}
     if name:
         node |= {"name": str(name), "parameters": json.loads(json.dumps(parameters))}

@@ -52,6 +52,8 @@ _SOURCE = {
 }
 _LONG = re.compile(r"-?[0-9]{1,18}\Z")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
+_SCALES = (-131_072, 16_383)
+"""PostgreSQL's decimals have no more digits before and behind the point; more take minutes."""
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _CYCLE_DAYS, _LAST_YEAR, _DAY_MICROS = 146_097, 9_999, 86_400_000_000
 """The days of 400 years, after which the calendar repeats; and other parts of a time."""
@@ -203,7 +205,8 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
             kind = "neither Avro of a known schema nor a" if spec.has_registry else "no"
             return Flat(None, fault=NO_KEY, detail=f"its key is {kind} JSON object")
         if spec.key_fields and spec.key_fields != members.keys():
-            detail = f"its key has {', '.join(members)}, not {', '.join(sorted(spec.key_fields))}"
+            named = ", ".join(members)[:200].encode("ascii", "backslashreplace").decode()
+            detail = f"its key has {named}, not {', '.join(sorted(spec.key_fields))}"
             return Flat(None, fault=OTHER_KEY, detail=detail)
         if op == "d":
             fields, nodes = members.items(), _fields_of(schema)
@@ -334,6 +337,8 @@ def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
         return _convert_inside(part, node, target, spec)
     try:
         return convert(part.value, node, target.kind) or part.text
+    except UnknownEncodingError:
+        raise
     except (ValueError, OverflowError, KeyError, TypeError):
         return part.text  # which has no form of the column's type
 
@@ -393,8 +398,15 @@ def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
 
 def _write_decimal(value: Json, node: Node, kind: str) -> str:
     """Write a decimal: as text for a column that holds it exactly, else as a number."""
-    given = value if isinstance(value, dict) else {**_as_node(node["parameters"]), "value": value}
+    if isinstance(value, Number):  # the converter has `decimal.format=NUMERIC`
+        return f'"{value}"' if kind in {"decimal", "string"} else value
+    parameters = _as_node(node.get("parameters", {}))
+    given = value if isinstance(value, dict) else {**parameters, "value": value}
+    if "scale" not in given:
+        raise UnknownEncodingError
     scale = int(str(given["scale"]))
+    if not _SCALES[0] <= scale <= _SCALES[1]:
+        raise ValueError(scale)
     unscaled = base64.b64decode(str(given["value"]), validate=True)
     number = int.from_bytes(unscaled, "big", signed=True)
     whole = Decimal(abs(number) * 10 ** max(-scale, 0))  # writes more digits than an integer may

@@ -33,6 +33,9 @@ _LONG_EXPONENT = r"-?[0.]+[eE][+-]?0*[1-9][0-9]{2}|-?[0-9.]+[eE][+-]?0*[1-9][0-9
 """Not `1e300`, which may be a double of another field; as a decimal a variant shows its misfit."""
 _LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}})"
 """Numbers that a variant holds with other digits, and those whose parsing takes too long."""
+_HUGE_EXPONENT = r"[0-9.][eE][+-]?0*[1-9][0-9]{5}"
+"""Such a number takes a minute also where a variant does not show it: under a name that comes
+again, behind the end of the record, in a record that a variant cannot hold."""
 _IN_LIST, _IN_MAP = r"[\[,]\s*+", r":\s*+"
 _UNNAMED = {_IN_LIST, _IN_MAP}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_@.:$ -]+")
@@ -58,8 +61,15 @@ def find_misread_decimals(payload: str, columns: tuple[Column, ...]) -> str | No
     inexact = _find_inexact(record, "r", text, "")
     return (
         f"coalesce(({_find_suspects(payload, anchors)}) AND ({text} RLIKE r'{lossy}' "
+        f"OR {_drop_texts(text)} RLIKE r'{_HUGE_EXPONENT}' "
         f"OR exists(array(from_json({text}, {ddl})), r -> {inexact})), false)"
     )
+
+
+def _drop_texts(payload: str) -> str:
+    """Write the SQL of a record without the characters of its texts."""
+    escaped = rf"replace(replace({payload}, r'\\', ''), r'\"', '')"
+    return f"""regexp_replace({escaped}, '"[^"]*+"', '""')"""
 
 
 def _find_suspects(payload: str, anchors: Iterable[str]) -> str:
@@ -154,9 +164,10 @@ def _find_inexact(
 
 def _may_be_lossy(payload: str, anchor: str) -> str:
     """Write the SQL that is true where a double may have lost digits, or a name has escapes."""
+    numbers = _drop_texts(payload)
     if anchor in _UNNAMED:
-        return f"{payload} RLIKE r'{anchor}{_LOSSY}'"
-    return rf"({payload} RLIKE r'{_ESCAPED_NAME}' AND {payload} RLIKE r'{_IN_MAP}{_LOSSY}')"
+        return f"{numbers} RLIKE r'{anchor}{_LOSSY}'"
+    return rf"({payload} RLIKE r'{_ESCAPED_NAME}' AND {numbers} RLIKE r'{_IN_MAP}{_LOSSY}')"
 
 
 def _is_inexact(variant: str, digits: tuple[int, int], may_be_lossy: str) -> str:

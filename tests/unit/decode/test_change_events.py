@@ -210,6 +210,56 @@ def test_a_decimal_has_more_digits_than_a_number_of_python_may(scale: int) -> No
     assert text == (f'"1{"0" * 4000}.{"0" * 5000}"' if scale else f'"1{"0" * 9000}"')
 
 
+@pytest.mark.parametrize("number", ["1234", "12", "-7.50", "1e10"])
+def test_a_decimal_that_is_sent_as_a_number_is_that_number(number: str) -> None:
+    schema = {"name": f"{CONNECT}.Decimal", "parameters": {"scale": "2"}}
+    for kind, text in (("decimal(20,2)", f'"{number}"'), ("double", number)):
+        envelope = {"fields": [{"field": "after", "fields": [{"field": "x", **schema}]}]}
+        payload = (event("c", f'{{"x": {number}}}')[1] or b"").decode()
+        message = f'{{"schema": {json.dumps(envelope)}, "payload": {payload}}}'.encode()
+
+        flat = flatten_event(make_spec({"x": kind}), b"{}", message)
+
+        assert flat.payload is not None, flat
+        assert dict(split_object(flat.payload.decode()))["x"].text == text
+
+
+def test_a_decimal_without_a_scale_is_told_by_name() -> None:
+    field = {"field": "x", "name": f"{CONNECT}.Decimal"}
+    envelope = {"fields": [{"field": "after", "fields": [field]}]}
+    payload = json.loads(event("c", '{"x": "1234"}')[1] or b"")
+    message = json.dumps({"schema": envelope, "payload": payload}).encode()
+
+    flat = flatten_event(make_spec({"x": "decimal(20,2)"}), b"{}", message)
+
+    assert (flat.payload, flat.fault) == (None, "unknown_encoding")
+    assert flat.detail == "x cannot be read without a schema"
+
+
+@pytest.mark.parametrize("scale", [-131_073, 16_384, -3_000_000, 50_000_000, 2**31 - 1])
+def test_a_decimal_whose_digits_no_database_has_is_left_as_it_was_sent(scale: int) -> None:
+    schema = {"name": f"{DEBEZIUM}.data.VariableScaleDecimal"}
+    sent = {"scale": scale, "value": "AQ=="}
+
+    assert json.loads(flatten_by_schema("decimal(9,2)", schema, sent)) == sent
+
+
+def test_a_key_with_other_names_is_told_without_letters_that_no_text_has() -> None:
+    spec = replace(make_spec({"id": "long"}), key_fields=frozenset({"id"}))
+    long = ",".join(f'"f{number}":1' for number in range(500))
+    for key in ('{"\\ud800":1}', f"{{{long}}}"):
+        keys = pa.array([key.encode()])
+        _, value = event("c", '{"id": 1}')
+
+        [rows] = read_values(spec, iter([(keys, pa.array([value]))]))
+
+        [row] = rows.to_pylist()
+        assert row["fault"] == "other_key"
+        assert row["detail"].startswith("its key has ")
+        assert row["detail"].endswith(", not id")
+        assert len(row["detail"]) < 250
+
+
 PRICE = {"type": "bytes", "name": f"{CONNECT}.Decimal", "parameters": {"scale": "2"}}
 NESTED: dict[str, tuple[dict[str, object], str, str]] = {
     "struct<p: decimal(9,2), n: int>": (

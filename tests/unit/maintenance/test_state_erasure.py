@@ -98,6 +98,24 @@ def test_no_data_file_keeps_the_key(lake: StateLake) -> None:
     assert run(lake, "id=1").outcome == "NOTHING"
 
 
+def test_the_same_run_again_erases_what_was_merged_in_between(lake: StateLake) -> None:
+    run(lake, "id=1")
+    lake.produce(1, Change(1, "c", 6, "again"))
+    lake.ingest_all()
+    [row] = [row for row in lake.table.scan().to_arrow().to_pylist() if row["id"] == 1]
+    state = lake.store.load(lake.state_name)
+    append(lake.catalog, state, [{name: value for name, value in row.items() if name != "op"}])
+
+    done = run(lake, "id=1")
+
+    assert done.rows == 3
+    assert "3 rows of state table and delete memory" in done.text
+    assert [*stored_ids(lake)] == [{2, 3}, {3}, {2}]
+    position = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    assert position is not None
+    assert len(position.erased) == 2
+
+
 def test_the_next_merge_folds_only_what_was_added(lake: StateLake) -> None:
     lake.produce(1, Change(3, "u", 4, "new"), Change(1, "u", 2, "older"))
     lake.ingest_all()

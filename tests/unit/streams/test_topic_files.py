@@ -108,6 +108,24 @@ def test_the_list_is_for_people_and_is_replaced_as_a_whole(folder: Path) -> None
     assert [path.name for path in (folder / "home" / "topics").iterdir()] == ["shop.json"]
 
 
+@pytest.mark.usefixtures("folder")
+def test_writers_with_the_same_process_id_do_not_share_a_draft(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drafts: list[str] = []
+    real = Path.replace
+
+    def note(path: Path, target: Path) -> Path:
+        drafts.append(path.name)
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", note)
+    know("orders")
+    know("orders", "items")
+
+    assert len(set(drafts)) == 2
+
+
 def test_a_list_that_cannot_be_written_leaves_the_one_before(folder: Path) -> None:
     know("orders")
     before = read_topics("shop")

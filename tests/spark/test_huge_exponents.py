@@ -1,0 +1,72 @@
+"""No number keeps Spark's JSON parser busy for minutes: records that have one are never parsed.
+
+The parser writes out all digits of a decimal such as `1e99999999`, also where the record is then
+refused, or where another value of the same name follows.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+from pyspark.sql import SparkSession
+from support.decoding import decode_by_spark
+
+from frazil.streams.column_types import parse_column
+from frazil_spark.decode.decimals import find_misread_decimals
+
+pytestmark = [pytest.mark.spark, pytest.mark.stack]
+
+COLUMNS = {
+    "id": "long!",
+    "n": "decimal(9,2)",
+    "ln": "list<decimal(9,2)>",
+    "m": "map<string, decimal(9,2)>",
+    "q": "list<struct<n: decimal(9,2)>>",
+    "y": "binary",
+    "s": "string",
+}
+HUGE = [
+    b'{"id":1,"n":1e99999999}',
+    b'{"id":1,"n":1e-99999999,"n":1}',
+    b'{"id":1,"\\u006e":1E+99999999}',
+    b'{"id":1,"\\u006e":1e99999999,"n":1}',
+    b'{"id":1,"ln":[1,1e99999999]}',
+    b'{"id":1,"ln":[1e99999999],"ln":[1]}',
+    b'{"id":1,"l\\u006e":[0.5e0099999999],"ln":[1]}',
+    b'{"id":1,"ln":[1]},{"ln":[1e99999999]}',
+    b'[{"id":1},{"ln":[-1e99999999]}]',
+    b'{"id":1,"y":"\n/wA=","ln":[1e99999999]}',
+    b'{"id":1,"y":"\\\\","ln":[1e99999999],"s":"\\""}',
+    b'{"id":1,"y":"\\"","ln":[1e99999999]',
+    b'{"id":1,"m":{"a":1e-99999999,"a":1}}',
+    b'{"id":1,"m":{"a":1e99999999},"m":{}}',
+    b'{"id":1,"q":[{"n":1e99999999}],"q":[]}',
+]
+PLAIN = [
+    b'{"id":1,"s":"[1e99999999, 2e99999","ln":[1.5]}',
+    b'{"id":1,"s":"\\"1e99999999\\\\","ln":[1.5e00001]}',
+    b'{"id":1,"\\u0066":1e99999,"ln":[1.5]}',
+    b'{"id":1,"s":"1_0","m":{"a":"1.50","b":12.5e-1}}',
+    b'{"id":1,"s":"a\\\\\\"b,1e99999999","ln":[1000000000000e-6]}',
+]
+
+
+def find_flagged(spark: SparkSession, payloads: Sequence[bytes]) -> list[bool]:
+    """Return for each record whether the parser would misread it, or take too long."""
+    columns = tuple(parse_column(name, text) for name, text in COLUMNS.items())
+    condition = find_misread_decimals("value", columns)
+    assert condition is not None
+    given = spark.createDataFrame([*enumerate(payloads)], "place INT, value BINARY")
+    rows = given.selectExpr("place", f"{condition} AS flagged").collect()
+    return [row.flagged for row in sorted(rows)]
+
+
+def test_a_number_with_a_huge_exponent_is_found_wherever_it_is(spark: SparkSession) -> None:
+    found = find_flagged(spark, HUGE)
+
+    assert [each for each, flagged in zip(HUGE, found, strict=True) if not flagged] == []
+
+
+def test_texts_that_look_like_one_are_values(spark: SparkSession) -> None:
+    assert find_flagged(spark, PLAIN) == [False] * len(PLAIN)
+    found = decode_by_spark(spark, COLUMNS, PLAIN, "json")
+    assert all(isinstance(each, dict) for each in found), found
