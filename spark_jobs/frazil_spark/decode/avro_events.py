@@ -86,8 +86,9 @@ def _describe(schema: Schema, named: dict[str, Json]) -> Json:
     if not isinstance(schema, dict):
         return {}
     name = schema.get("connect.name") or _LOGICAL.get(str(schema.get("logicalType")))
-    given = schema.get("connect.parameters") or {}
-    parameters = {"scale": str(schema.get("scale", 0)), **given}
+    given = schema.get("connect.parameters")
+    own = given if isinstance(given, dict) else {}
+    parameters = {"scale": str(schema.get("scale", 0)), **own}
     node: dict[str, Json] = {"type": str(schema["type"])}
     if name:
         node |= {"name": str(name), "parameters": json.loads(json.dumps(parameters))}

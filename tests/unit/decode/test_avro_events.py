@@ -88,6 +88,7 @@ PLACEHOLDERS = [PLACEHOLDER.encode(), [*PLACEHOLDER.encode()], [PLACEHOLDER]]
         (decimal(10, 2), b"\x04\xd2", "decimal(10,2)", '"12.34"'),
         (decimal(10, 2), b"\xff", "string", '"-0.01"'),
         ({**decimal(10, 2), "connect.name": ""}, b"\x04\xd2", "decimal(10,2)", '"12.34"'),
+        ({**decimal(10, 2), "connect.parameters": {"a": "b"}}, b"\x04\xd2", "string", '"12.34"'),
         (VARIABLE, {"scale": 3, "value": b"\x04\xd2"}, "decimal(10,3)", '"1.234"'),
         (named("int", f"{TIME}.Date"), 20454, "date", '"2026-01-01"'),
         ({"type": "int", "logicalType": "date"}, 20454, "date", '"2026-01-01"'),
