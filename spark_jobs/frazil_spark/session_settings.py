@@ -1,7 +1,7 @@
 """Settings of a request in the Spark session, of which secrets stay only as long as they must."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import SparkSession
 
@@ -20,18 +20,23 @@ def apply_settings(spark: SparkSession, settings: Mapping[str, str]) -> None:
     Settings that the session has already are not set: each would be a request to the server.
     """
     known = spark.conf.getAll
-    for key, value in settings.items():
-        if known.get(key) != value:
-            spark.conf.set(key, value)
     found = {key: match for key in settings if (match := _CATALOG.fullmatch(key))}
-    hidden = [key for key in found if re.search(_SECRET, key)]
-    if not hidden or not is_remote():
-        return
+    hidden = [key for key in found if re.search(_SECRET, key)] if is_remote() else []
+    try:
+        for key, value in settings.items():
+            if known.get(key) != value:
+                spark.conf.set(key, value)
+        if hidden:
+            _open_catalogs(spark, {match[1] for match in found.values()})
+    finally:
+        for key in hidden:
+            spark.conf.unset(key)
+
+
+def _open_catalogs(spark: SparkSession, names: Iterable[str]) -> None:
     before = spark.catalog.currentCatalog()
     try:
-        for name in {match[1] for match in found.values()}:
+        for name in names:
             spark.catalog.setCurrentCatalog(name)
     finally:
         spark.catalog.setCurrentCatalog(before)
-        for key in hidden:
-            spark.conf.unset(key)

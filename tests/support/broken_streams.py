@@ -107,6 +107,10 @@ BROKEN = [
     ("owner: data-platform@example.org", "owner: ''", 2, "owner", "at least 1 character"),
     ("owner: data-platform@example.org", "", 1, "owner", "Field required"),
     ("  topic: orders", "  topic: ''", 4, "source.topic", "at least 1 character"),
+    *(
+        ("  topic: orders", f"  topic: {name}", 4, "source.topic", "is no name of a topic")
+        for name in ("a b", "é", "../x", ".", "..", r'"\0"', "a/b", r'"a\n"')
+    ),
     ("  topic: orders", "  tpoic: orders", 4, "source.tpoic", "unknown key (found 'orders')"),
     ("  topic: orders", "  topic_pattern: '('", 4, "source.topic_pattern", "not a regular express"),
     ("  start: earliest", "  exclude_topics: [a]", 5, "source.exclude_topics", "only with `topic"),

@@ -159,7 +159,9 @@ def _read_lines(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        return [line for line in Path(path).read_text().splitlines() if line.strip()]
+        # Only line feeds end a line: a value may contain what `splitlines` takes for others.
+        lines = Path(path).read_bytes().decode("utf-8-sig").split("\n")
+        return [line.removesuffix("\r") for line in lines if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"the key file cannot be read: {type(error).__name__}",

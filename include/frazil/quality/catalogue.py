@@ -164,7 +164,7 @@ def explain_wrong_argument(kind: str, value: Json) -> str | None:
     if kind in ("bound", "number") and (kind == "bound" or not isinstance(value, str)):
         return _explain_wrong_bound(value)
     if kind in ("regex", "regexes"):
-        return _explain_wrong_regex(value)
+        return _explain_wrong_regex(kind, value)
     if kind == "json-schema":
         return _explain_wrong_json_schema(value)
     test, words = _KINDS[kind]
@@ -236,8 +236,8 @@ def _explain_wrong_bound(value: Json) -> str | None:
     return None
 
 
-def _explain_wrong_regex(value: Json) -> str | None:
-    patterns = [value] if isinstance(value, str) else list_items(value)
+def _explain_wrong_regex(kind: str, value: Json) -> str | None:
+    patterns = [value] if kind == "regex" else list_items(value)
     if not patterns:
         return f"{value!r} is not a list of at least one regular expression"
     for pattern in patterns:

@@ -6,6 +6,7 @@ which is appended to the bytes: if the mark is read, the value was complete and 
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -405,8 +406,8 @@ def _read_fixed(node: dict[str, Json], *, is_wanted: bool) -> tuple[Source, dict
 
 
 def _count_digits(size: int) -> int:
-    """Return the number of digits of which bytes hold every number."""
-    return len(str(2 ** (8 * size - 1) - 1)) - 1
+    """Return the number of digits of which bytes hold every number, as Avro computes it."""
+    return int((8 * size - 1) * math.log10(2))
 
 
 def _read_digits(node: dict[str, Json]) -> tuple[int, int] | None:

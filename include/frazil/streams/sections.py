@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -33,6 +34,7 @@ from frazil.streams.column_types import (
     validate_distinct_fields,
 )
 from frazil.streams.timestamps import parse_instant
+from frazil.streams.topic_lists import require_topic_name
 
 Convert = Literal["json", "string", "raw", "by_schema_id", "by_latest_schema"]
 
@@ -370,7 +372,7 @@ def _parse_column(name: str, text: str) -> Column:
         raise FieldError((name,), str(error)) from error
 
 
-TopicName = Annotated[str, Field(min_length=1, max_length=249)]
+TopicName = Annotated[str, Field(min_length=1, max_length=249), AfterValidator(require_topic_name)]
 
 
 class StartAtTime(Section):

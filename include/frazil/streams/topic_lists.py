@@ -7,6 +7,7 @@ it. `FRAZIL_HOME/stream_files.json` has the file of each stream that only one fi
 
 import contextlib
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
@@ -43,6 +44,18 @@ class TopicList(Message):
         gone = [topic for topic, known in self.topics.items() if not known.in_kafka]
         more = f"; no longer in Kafka: {', '.join(gone)}" if gone else ""
         return f"{self.stream}: {count_noun(len(self.topics), 'topic')}{more}"
+
+
+def require_topic_name(name: str) -> str:
+    """Return a name that a topic of Kafka may have.
+
+    Raises:
+        ValueError: no topic has such a name.
+    """
+    if name in {".", ".."} or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        message = "is no name of a topic: these have letters, digits, `.`, `_` and `-`"
+        raise ValueError(message)
+    return name
 
 
 def read_known_files() -> dict[str, str]:

@@ -24,7 +24,7 @@ FETCH_OPTIONS = {
     "kafka.max.poll.records": "5000",
     # A range often ends at the end of the log. There a fetch waits for new records, half a second
     # by default, and Spark's request for the log's end, sent after each poll on the same
-    # connection, is answered only after that wait. (10 ms: 25 ms for a batch.)
+    # connection, is answered only after that wait: with 10 ms a batch took 25 ms longer.
     "kafka.fetch.max.wait.ms": "1",
 }
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"

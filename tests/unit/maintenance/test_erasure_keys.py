@@ -213,6 +213,19 @@ def test_keys_are_in_no_text_of_what_holds_them(tmp_path: Path) -> None:
     assert repr([request, erased, ErasedKeys({}, frozenset())]).count("4711") == 0
 
 
+def test_only_a_line_feed_ends_a_key_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys.txt"
+    odd = "a\u2028i=7\x85i=8\x0ci=9\x1ci=10"
+    file.write_bytes(f"\ufeffi=1\r\ns={odd}\r\n \ns=b".encode())
+
+    erased = load_keys(
+        make_stream(value={"columns": COLUMNS}),
+        ErasureRequest(stream="orders", keys_file=str(file)),
+    )
+
+    assert erased.by_column == {"i": ("1",), "s": (odd, "b")}
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     request = ErasureRequest(stream="orders", keys_file=str(tmp_path / "none.txt"))
 

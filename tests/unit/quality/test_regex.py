@@ -9,6 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from frazil.quality.catalogue import explain_wrong_argument
+from frazil.quality.expectations import Json
 from frazil.quality.regex import to_re2_regex
 
 
@@ -103,3 +105,15 @@ def test_what_is_written_is_what_re2_takes(pattern: str) -> None:
 
     assume(written is not None)
     assert len(pc.match_substring_regex(pa.array(["a" * 300]), written)) == 1
+
+
+@pytest.mark.parametrize("value", ["abc", "^AB-[0-9]+$", "(?i)a", [], [1]])
+def test_a_list_of_patterns_is_a_list(value: Json) -> None:
+    assert explain_wrong_argument("regexes", value) is not None
+    assert explain_wrong_argument("regexes", ["abc"]) is None
+
+
+@pytest.mark.parametrize("value", [["abc"], 1, None, {}])
+def test_one_pattern_is_a_text(value: Json) -> None:
+    assert explain_wrong_argument("regex", value) is not None
+    assert explain_wrong_argument("regex", "abc") is None

@@ -59,6 +59,13 @@ def test_a_decimal_that_avro_calls_invalid_is_its_own_type(node: object, column:
         assert getattr(found, "element", found) == Scalar(expected)
 
 
+@pytest.mark.parametrize("size", [2000, 2**31 - 1])
+def test_a_decimal_in_many_bytes_is_read_at_once(size: int) -> None:
+    node = {**FIXED, "size": size, "precision": 10}
+
+    assert find(read(record(("x", node)), x="decimal(10,0)"), "x") is not None
+
+
 def test_each_use_of_a_type_is_read_as_its_column_asks_for() -> None:
     price = {**FIXED, "size": 4, "precision": 9}
     inner = {**record(("n", price), ("m", "shop.v1.F")), "name": "In"}
