@@ -64,6 +64,8 @@ def test_a_number_with_a_huge_exponent_is_found_wherever_it_is(spark: SparkSessi
     found = find_flagged(spark, HUGE)
 
     assert [each for each, flagged in zip(HUGE, found, strict=True) if not flagged] == []
+    reasons = {str(each) for each in decode_by_spark(spark, COLUMNS, HUGE, "json")}
+    assert reasons == {"type_mismatch", "malformed_json", "not_an_object"}
 
 
 def test_texts_that_look_like_one_are_values(spark: SparkSession) -> None:

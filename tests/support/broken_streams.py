@@ -108,7 +108,7 @@ BROKEN = [
     ("owner: data-platform@example.org", "", 1, "owner", "Field required"),
     ("  topic: orders", "  topic: ''", 4, "source.topic", "at least 1 character"),
     *(
-        ("  topic: orders", f"  topic: {name}", 4, "source.topic", "is no name of a topic")
+        ("  topic: orders", f"  topic: {name}", 4, "source.topic", "no topic has this name")
         for name in ("a b", "é", "../x", ".", "..", r'"\0"', "a/b", r'"a\n"')
     ),
     ("  topic: orders", "  tpoic: orders", 4, "source.tpoic", "unknown key (found 'orders')"),

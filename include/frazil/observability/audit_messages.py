@@ -6,10 +6,11 @@ from typing import Literal
 from frazil.ledger.coordinates import SHOWN_COORDINATES
 from frazil.ledger.offsets import describe_offset
 from frazil.messages import Report
+from frazil.state_tables.state_audit import StateInvariant
 
 Coordinate = tuple[str, int, int]
 """Topic, partition, offset."""
-Invariant = Literal["I1", "I2", "I3", "I4", "I10", "M1", "M4"]
+Invariant = Literal["I1", "I2", "I3", "I4", "I10"] | StateInvariant
 
 
 class Finding(Report):

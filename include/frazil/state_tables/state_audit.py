@@ -5,6 +5,7 @@ Both tables are read by PyIceberg and held in memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,8 @@ from frazil.state_tables.trim_rules import flag_deletes, sort_changes
 from frazil.streams.models import Stream
 from frazil.streams.state_sections import MEMORY
 
-Findings = Iterator[tuple[str, str]]
+StateInvariant = Literal["M1", "M4", "M5"]
+Findings = Iterator[tuple[StateInvariant, str]]
 _PLACE = ("topic", "partition", "offset")
 _SHOWN = 5
 

@@ -53,7 +53,7 @@ def require_topic_name(name: str) -> str:
         ValueError: no topic has such a name.
     """
     if name in {".", ".."} or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        message = "is no name of a topic: these have letters, digits, `.`, `_` and `-`"
+        message = "no topic has this name: write letters, digits, `.`, `_` and `-`, not `.` or `..`"
         raise ValueError(message)
     return name
 

@@ -174,7 +174,7 @@ def _is_inexact(variant: str, digits: tuple[int, int], may_be_lossy: str) -> str
     precision, scale = digits
     number = f"try_variant_get({variant}, '$', 'DOUBLE')"
     rounded = f"CAST(try_variant_get({variant}, '$', 'DECIMAL({precision},{scale})') AS DOUBLE)"
-    # A name for the text: planning took milliseconds with five copies of its expression.
+    # A name for the text: its expression at each place would make every plan longer.
     text = f"array(try_variant_get({variant}, '$', 'STRING'))"
     is_exact = (
         f"CASE WHEN schema_of_variant({variant}) = 'DOUBLE' "

@@ -14,6 +14,7 @@ from frazil.streams.column_types import parse_column
 from frazil_spark.decode.change_events import (
     PLACEHOLDER,
     TRUNCATE,
+    Flat,
     FlatSpec,
     flatten_event,
     flatten_object,
@@ -46,15 +47,24 @@ def flatten(columns: Mapping[str, str], after: str) -> dict[str, str]:
     return {name: part.text for name, part in split_object(flat.payload.decode())}
 
 
-def flatten_by_schema(kind: str, schema: Mapping[str, object], value: object) -> str:
-    """Flatten one field of a type of Kafka Connect for a column of a type; give its text."""
+def flatten_text(kind: str, schema: Mapping[str, object], sent: str) -> Flat:
+    """Flatten one field of a type of Kafka Connect, sent as a JSON text, for a column of a type."""
     field = {"field": "x", **schema}
     envelope = {"type": "struct", "fields": [{"field": "after", "fields": [field]}]}
-    payload = json.loads(event("c", json.dumps({"x": value}))[1] or b"")
-    message = json.dumps({"schema": envelope, "payload": payload}).encode()
-    flat = flatten_event(make_spec({"x": kind}), b"{}", message)
+    payload = (event("c", f'{{"x": {sent}}}')[1] or b"").decode()
+    message = f'{{"schema": {json.dumps(envelope)}, "payload": {payload}}}'.encode()
+    return flatten_event(make_spec({"x": kind}), b"{}", message)
+
+
+def read_text(flat: Flat) -> str:
+    """Give the text of the flattened field."""
     assert flat.payload is not None, flat
     return dict(split_object(flat.payload.decode()))["x"].text
+
+
+def flatten_by_schema(kind: str, schema: Mapping[str, object], value: object) -> str:
+    """Flatten one field of a type of Kafka Connect for a column of a type; give its text."""
+    return read_text(flatten_text(kind, schema, json.dumps(value)))
 
 
 def test_numbers_and_texts_are_copied_as_they_were_sent() -> None:
@@ -213,24 +223,13 @@ def test_a_decimal_has_more_digits_than_a_number_of_python_may(scale: int) -> No
 @pytest.mark.parametrize("number", ["1234", "12", "-7.50", "1e10"])
 def test_a_decimal_that_is_sent_as_a_number_is_that_number(number: str) -> None:
     schema = {"name": f"{CONNECT}.Decimal", "parameters": {"scale": "2"}}
-    for kind, text in (("decimal(20,2)", f'"{number}"'), ("double", number)):
-        envelope = {"fields": [{"field": "after", "fields": [{"field": "x", **schema}]}]}
-        payload = (event("c", f'{{"x": {number}}}')[1] or b"").decode()
-        message = f'{{"schema": {json.dumps(envelope)}, "payload": {payload}}}'.encode()
 
-        flat = flatten_event(make_spec({"x": kind}), b"{}", message)
-
-        assert flat.payload is not None, flat
-        assert dict(split_object(flat.payload.decode()))["x"].text == text
+    assert read_text(flatten_text("decimal(20,2)", schema, number)) == f'"{number}"'
+    assert read_text(flatten_text("double", schema, number)) == number
 
 
 def test_a_decimal_without_a_scale_is_told_by_name() -> None:
-    field = {"field": "x", "name": f"{CONNECT}.Decimal"}
-    envelope = {"fields": [{"field": "after", "fields": [field]}]}
-    payload = json.loads(event("c", '{"x": "1234"}')[1] or b"")
-    message = json.dumps({"schema": envelope, "payload": payload}).encode()
-
-    flat = flatten_event(make_spec({"x": "decimal(20,2)"}), b"{}", message)
+    flat = flatten_text("decimal(20,2)", {"name": f"{CONNECT}.Decimal"}, '"1234"')
 
     assert (flat.payload, flat.fault) == (None, "unknown_encoding")
     assert flat.detail == "x cannot be read without a schema"
@@ -293,14 +292,8 @@ NESTED: dict[str, tuple[dict[str, object], str, str]] = {
 @pytest.mark.parametrize("kind", NESTED)
 def test_a_value_inside_a_value_has_the_form_of_its_type(kind: str) -> None:
     schema, sent, told = NESTED[kind]
-    envelope = {"fields": [{"field": "after", "fields": [{"field": "x", **schema}]}]}
-    payload = (event("c", f'{{"x": {sent}}}')[1] or b"").decode()
-    message = f'{{"schema": {json.dumps(envelope)}, "payload": {payload}}}'.encode()
 
-    flat = flatten_event(make_spec({"x": kind}), b"{}", message)
-
-    assert flat.payload is not None, flat
-    assert dict(split_object(flat.payload.decode()))["x"].text == told
+    assert read_text(flatten_text(kind, schema, sent)) == told
 
 
 @pytest.mark.parametrize("kind", [*NESTED][:4])

@@ -26,6 +26,7 @@ from frazil.ledger.offsets import OffsetRange
 from frazil.maintenance.messages import RowExpiryReport
 from frazil.maintenance.row_expiry import expire_rows
 from frazil.observability.audit import audit_table
+from frazil.observability.audit_messages import Finding
 from frazil.recovery.replay_rules import list_erased_offsets, require_not_trimmed
 from frazil.state_tables.merge_rules import find_position, plan_merge
 from frazil.state_tables.messages import MergeCounts
@@ -386,6 +387,7 @@ def test_both_audits_name_a_row_whose_change_is_gone(lake: Dated) -> None:
     position = lake.position(COUNTS)
     lake.put_state([], position)
 
-    assert {name for name, _ in audit_state(lake.store, lake.stream)} == {"M5"}
+    told = [Finding(invariant=i, text=text) for i, text in audit_state(lake.store, lake.stream)]
+    assert {finding.invariant for finding in told} == {"M5"}
     found = audit_state_table(lake.catalog, lake.rules)
     assert {name for name, _ in found} == {"M5"}
