@@ -12,8 +12,9 @@ from frazil.environment import streams_dir
 from frazil.errors import FrazilError, hide_message
 from frazil.events import note_watch
 from frazil.observability.watch import watch_stream
-from frazil.streams.loading import list_pattern_files
-from frazil.workspace import open_workspace, refresh_topics
+from frazil.streams.loading import list_pattern_files, load_readable_streams
+from frazil.streams.models import Stream
+from frazil.workspace import Workspace, open_workspace, refresh_topics
 from frazil_airflow.dag_runs import find_awaited_pool, is_paused
 from frazil_airflow.metrics import send_gauges
 from frazil_airflow.outcomes import choose_log_level
@@ -54,7 +55,10 @@ def find_failing(streams: Sequence[str], run_id: str) -> list[str]:
     down: Counter[str] = Counter()
     paused: set[str] = set()
     pool = ThreadPoolExecutor(PARALLEL_CHECKS)
-    checks = {stream: pool.submit(_passes, stream, run_id, down, paused) for stream in streams}
+    loaded = _load_streams()
+    checks = {
+        name: pool.submit(_passes, loaded.get(name, name), run_id, down, paused) for name in streams
+    }
     done, _ = wait(checks.values(), TIMEOUT_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
     late = [stream for stream, check in checks.items() if check not in done]
@@ -66,10 +70,23 @@ def find_failing(streams: Sequence[str], run_id: str) -> list[str]:
     return failing
 
 
-def _passes(stream: str, run_id: str, down: Counter[str], paused: set[str]) -> bool:
-    """Check one stream; return False after any error, which the stream's own task then shows."""
+def _load_streams() -> dict[str, Stream]:
+    """Load the streams by name, once: each topic of a pattern alone would expand all of them."""
     try:
-        work = open_workspace(stream, run_id)
+        streams, _ = load_readable_streams(streams_dir())
+    except FrazilError:  # the check of each stream says why
+        return {}
+    return {stream.stream: stream for stream in streams}
+
+
+def _passes(given: Stream | str, run_id: str, down: Counter[str], paused: set[str]) -> bool:
+    """Check one stream; return False after any error, which the stream's own task then shows.
+
+    A stream that is not readable is given by its name.
+    """
+    stream = given if isinstance(given, str) else given.stream
+    try:
+        work = _open_workspace(given, run_id)
         source, table = work.stream.source.connection, work.stream.table.connection
         parts = {"kafka_down": f"broker of {source}", "catalog_down": f"catalog of {table}"}
         if any(down[part] >= FAILURES_OF_ONE_PART for part in parts.values()):
@@ -87,3 +104,10 @@ def _passes(stream: str, run_id: str, down: Counter[str], paused: set[str]) -> b
     log.log(choose_log_level(report), "%s", report.text)
     down.update([parts[report.cause]] if report.cause in parts else [])
     return report.level != "fail"
+
+
+def _open_workspace(given: Stream | str, run_id: str) -> Workspace:
+    """Return the workspace of one check, whose clients end with it."""
+    if isinstance(given, str):
+        return open_workspace(given, run_id)
+    return Workspace(given, streams_dir(), run_id)

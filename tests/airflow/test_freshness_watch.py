@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,12 @@ def connect(monkeypatch: pytest.MonkeyPatch, **extra: str) -> None:
 def list_told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """List what the watch said, line by line."""
     return [r.getMessage() for r in caplog.records if r.name == "frazil_airflow.freshness_watch"]
+
+
+@pytest.fixture(autouse=True)
+def _airflow_is_imported() -> None:
+    """Import Airflow before the test begins: it replaces the handlers of the root logger."""
+    import frazil_airflow.freshness_watch  # noqa: F401, PLC0415 - Airflow is imported late
 
 
 @pytest.fixture
@@ -86,6 +93,35 @@ def test_streams_that_are_not_seen_in_time_are_named_and_hide_no_other(
     assert "not checked within 2 s: orders" in told
 
 
+def test_a_file_with_a_pattern_is_read_once_for_all_its_topics(
+    write_stream: WriteStream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from frazil.streams import loading  # noqa: PLC0415 - Airflow is imported late
+    from frazil.streams.topic_lists import KnownTopic, TopicList, write_topics  # noqa: PLC0415
+    from frazil_airflow.freshness_watch import find_failing  # noqa: PLC0415
+
+    uri = f"sqlite:///{tmp_path}/no/such/catalog.db"
+    connect(monkeypatch, type="sql", uri=uri, warehouse=str(tmp_path))
+    text = write_stream("shop").read_text()
+    pattern = text.replace("topic: shop", "topic_pattern: 'a.*'")
+    write_stream("shop").write_text(pattern.replace("shop.shop", "'shop.{topic}'"))
+    topics = {f"a{number}": KnownTopic() for number in range(5)}
+    write_topics(TopicList(stream="shop", refreshed_at=datetime.now(UTC), topics=topics))
+    names = [stream.stream for stream in loading.load_readable_streams(tmp_path)[0]]
+    read: list[Path] = []
+    load_file = loading.load_file
+
+    def count(path: Path, only: str | None = None) -> loading.StreamFile:
+        read.append(path)
+        return load_file(path, only)
+
+    monkeypatch.setattr(loading, "load_file", count)
+
+    assert find_failing(names, "test") == names
+    assert len(names) == len(topics)
+    assert [path.name for path in read] == ["shop.yaml"]
+
+
 def test_a_watch_of_no_streams_finds_none() -> None:
     from frazil_airflow.freshness_watch import find_failing  # noqa: PLC0415 - see above
 
@@ -103,7 +139,7 @@ def test_a_broker_that_is_down_leaves_the_list_of_topics_and_is_a_warning(
     connect(monkeypatch)
     text = write_stream("orders").read_text()
     pattern = text.replace("orders", "shop").replace("topic: shop", "topic_pattern: 'a.*'")
-    write_stream("shop").write_text(pattern.replace("shop.shop", "shop.{topic}"))
+    write_stream("shop").write_text(pattern.replace("shop.shop", "'shop.{topic}'"))
     write_stream("broken").write_text("topic_pattern: [")
 
     with caplog.at_level(logging.INFO):

@@ -184,18 +184,20 @@ def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(lab: Lab) -> None:
 
 
 def test_the_rest_keeps_what_no_column_names_until_a_replay_moves_it(lab: Lab) -> None:
-    value = {"convert": "json", "columns": {"id": "long!"}, "rest": "others"}
+    columns = {"id": "long!", "kept": 'string from "_frazil_x"'}
+    value = {"convert": "json", "columns": columns, "rest": "others"}
     lab.write_stream(value=value, table={"name": lab.table}, errors={"max_bad_ratio": 1.0})
     lab.create_topic(partitions=1)
     digits = "12345678901234567.12345678901234567890"
-    sent = [b'{"id":1}', b'{"id":2,"n":%s,"t":"1.10"}' % digits.encode(), b"{", b'{"n":1}']
+    whole = b'{"id":2,"n":%s,"t":"1.10"}' % digits.encode()
+    sent = [b'{"id":1,"_frazil_x":"k"}', whole, b"{", b'{"n":1}']
     send(lab.stack.bootstrap, lab.topic, [(None, each) for each in sent])
     lab.drain()
 
     assert [row["others"] for row in read_rows(lab)] == [None, f'{{"n":{digits},"t":"1.10"}}']
     assert count_open_letters(lab) == {"malformed_json": 1, "required_missing": 1}
 
-    lab.write_stream(value={**value, "columns": {"id": "long!", "n": "decimal(38,20)"}})
+    lab.write_stream(value={**value, "columns": {**columns, "n": "decimal(38,20)"}})
     send(lab.stack.bootstrap, lab.topic, [(None, b'{"id":3,"n":0.5}')])
     lab.drain()
     replayed = lab.frazil("replay", lab.stream, "--offsets", f"{lab.topic}:0:0-4", "--no-dry-run")
@@ -203,4 +205,5 @@ def test_the_rest_keeps_what_no_column_names_until_a_replay_moves_it(lab: Lab) -
     assert replayed.code == 0, replayed.out + replayed.err
     found = [(row["n"], row["others"]) for row in read_rows(lab)]
     assert found == [(None, None), (Decimal(digits), '{"t":"1.10"}'), (Decimal("0.5"), None)]
+    assert [row["kept"] for row in read_rows(lab)] == ["k", None, None]
     assert_exactly_once(lab, "--values")

@@ -68,7 +68,7 @@ from frazil.observability.audit_rules import (
     restore_rows,
 )
 from frazil.schemas.inferred_columns import with_event_key
-from frazil.state_tables.state_audit import audit_state
+from frazil.state_tables.state_audit import audit_state, list_unchecked_merges
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -117,7 +117,21 @@ def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditRepor
     if stream.table.state is not None:
         findings += [Finding(invariant=i, text=text) for i, text in audit_state(store, stream)]
     counts = _count(evidence, tally, dead_letters)
-    return _build_report(stream, evidence, tuple(findings), counts)
+    report = _build_report(stream, evidence, tuple(findings), counts)
+    return report.model_copy(
+        update={"facts_line": report.facts_line + _describe_unchecked_merges(store, stream)}
+    )
+
+
+def _describe_unchecked_merges(store: TableStore, stream: Stream) -> str:
+    """Describe the merges whose counts a newer release wrote; empty if there are none."""
+    unchecked = list_unchecked_merges(store, stream) if stream.table.state is not None else []
+    if not unchecked:
+        return ""
+    return (
+        f"; the counts of {count_noun(len(unchecked), 'merge snapshot')} that a newer release "
+        f"wrote were not checked, the newest is {unchecked[0]}"
+    )
 
 
 def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidence:

@@ -111,7 +111,7 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     work = with_event_key(work, changes)
     stream = work.stream
     view = TableView(work.store, state.name)
-    before = _find_position(stream, view)
+    before = _find_position(stream, view, rebuild=bool(rebuild))
     plan = plan_merge(changes.history, stream, before, rebuild=rebuild)
     if plan is None:
         return Merged(stream=stream.stream, table=state.name, outcome="NOTHING")
@@ -129,12 +129,12 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
         raise
 
 
-def _find_position(stream: Stream, state: TableView) -> MergePosition | None:
+def _find_position(stream: Stream, state: TableView, *, rebuild: bool) -> MergePosition | None:
     """Return the merge position; None if there is no state table yet."""
     if state.found is None:
         return None
     require_own_state(stream, state.table)
-    return find_position(state.history, stream.stream)
+    return find_position(state.history, stream.stream, rebuild=rebuild)
 
 
 def _find_schema(changes: Table, snapshot_id: int) -> Schema:

@@ -81,8 +81,10 @@ def is_added(stream: Stream, name: str) -> bool:
     return stream.value.change_events is not None or name not in own
 
 
-def find_position(state: History, stream: str) -> MergePosition | None:
+def find_position(state: History, stream: str, *, rebuild: bool = False) -> MergePosition | None:
     """Return the merge position of the newest state snapshot that has one; None for none.
+
+    A `rebuild` needs less of it: what this release knows of a newer position, or none.
 
     Raises:
         MergeHaltedError: this release cannot read the position.
@@ -91,8 +93,10 @@ def find_position(state: History, stream: str) -> MergePosition | None:
         text = entry.summary.get(keys.merge_key(stream))
         if text is not None:
             try:
-                return MergePosition.model_validate_json(text)
+                return MergePosition.parse(text)
             except ValidationError as error:
+                if rebuild:
+                    return _read_known(text)
                 raise MergeHaltedError(
                     f"state table {state.table}: snapshot {entry.snapshot_id} has a merge position "
                     "that this release cannot read; nothing was written",
@@ -100,6 +104,17 @@ def find_position(state: History, stream: str) -> MergePosition | None:
                     f"`frazil merge {stream} --rebuild`",
                 ) from error
     return None
+
+
+def _read_known(text: str) -> MergePosition | None:
+    """Read a position without the fields that this release does not know; None if it cannot.
+
+    Its table and key still tell a rebuild that the change table is another one.
+    """
+    try:
+        return MergePosition.model_validate_json(text, extra="ignore")
+    except ValidationError:
+        return None
 
 
 def plan_merge(

@@ -3,9 +3,11 @@
 docs/cdc.md explains them.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from frazil.messages import MessagePart
+from frazil.streams.column_types import FieldError, parse_column
 
 OP = "_op"
 UNAVAILABLE = "_unavailable"
@@ -31,6 +33,8 @@ OP_TYPE = f'string from "{FIELD_PREFIX}{OP}"'
 REST_FIELD = f"{FIELD_PREFIX}_rest"
 REST_TYPE = f'string from "{REST_FIELD}"'
 """The type of the column that keeps fields without a column."""
+RESERVED_FIELDS = frozenset({*(FIELD_PREFIX + name for name in EVENT_COLUMNS), REST_FIELD})
+"""The fields that Frazil writes into a flattened value; no column can read a record's own."""
 
 UPSERT_OPERATIONS = ("c", "r", "u", "insert", "update")
 DELETE_OPERATIONS = ("d", "delete")
@@ -45,3 +49,20 @@ class ChangeEvents(MessagePart):
 
     truncate: Truncate = "refuse"
     decimals: Decimals = "precise"
+
+
+def refuse_reserved_fields(
+    columns: Mapping[str, str], events: ChangeEvents | None, rest: str | None
+) -> None:
+    """Refuse columns that read a field which Frazil itself writes into a flattened value.
+
+    Raises:
+        FieldError: there is one; its path is that of the column.
+    """
+    is_flattened = events is not None or rest is not None
+    for name, text in columns.items():
+        field = parse_column(name, text).field
+        # The type of the rest alone asks for it, in any stream.
+        if text == REST_TYPE or (is_flattened and field in RESERVED_FIELDS):
+            reason = f"from {field!r}: the name is reserved, Frazil writes such a field itself"
+            raise FieldError(("columns", name), reason)

@@ -25,6 +25,7 @@ from frazil.streams.change_events import (
     ChangeEvents,
     Decimals,
     Truncate,
+    refuse_reserved_fields,
 )
 from frazil.streams.column_types import (
     Column,
@@ -211,6 +212,7 @@ class Value(Section):
 
     @model_validator(mode="after")
     def _rest_is_a_further_column(self) -> "Value":
+        refuse_reserved_fields(self.columns, self.change_events, self.rest)
         if self.rest is None:
             return self
         is_read_by_workers = self.convert == "json" or self.change_events is not None

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
-from frazil.streams.change_events import FIELD_PREFIX, ChangeEvents
+from frazil.streams.change_events import FIELD_PREFIX, RESERVED_FIELDS, ChangeEvents
 from frazil.streams.column_types import (
     Column,
     ColumnType,
@@ -87,7 +87,7 @@ def _list_readers(frame: WireFrame) -> dict[bytes, AvroReader]:
 
 def describe_columns(columns: Sequence[Column]) -> dict[str, Target]:
     """Describe columns for workers, by the fields of the record that they read."""
-    return {c.field: _describe(c) for c in columns if not c.field.startswith(FIELD_PREFIX)}
+    return {c.field: _describe(c) for c in columns if c.field not in RESERVED_FIELDS}
 
 
 def _describe(column: Column) -> Target:

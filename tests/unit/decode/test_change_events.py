@@ -67,6 +67,17 @@ def flatten_by_schema(kind: str, schema: Mapping[str, object], value: object) ->
     return read_text(flatten_text(kind, schema, json.dumps(value)))
 
 
+@pytest.mark.parametrize("field", ["_frazil_x", "_frazilian"])
+def test_a_column_may_read_a_field_with_the_internal_prefix(field: str) -> None:
+    columns = {"id": "int", "x": f'string from "{field}"'}
+    value = f'{{"id":1,"{field}":"kept"}}'
+
+    assert flatten(columns, value)[field] == '"kept"'
+    assert keep_rest(columns, value) is None
+    flat = flatten_object(make_spec(columns, events=False, rest=True), None, value.encode())
+    assert json.loads(flat.payload or b"")[field] == "kept"
+
+
 def test_numbers_and_texts_are_copied_as_they_were_sent() -> None:
     after = '{"a":1.10,"b":123456789012345678901234567890.5, "c":"\\u00e9\\ud83d\\ude00","d":1e400}'
 

@@ -124,6 +124,15 @@ def test_a_position_is_inherited_and_an_unreadable_one_halts() -> None:
         find_position(entries_of((1, None, {key: newer})), "customers")
 
 
+def test_a_rebuild_needs_no_readable_position() -> None:
+    key, kept = keys.merge_key("customers"), position_at(7)
+    newer = json.dumps({**json.loads(kept.encode()), "floors": True})
+
+    for text, expected in ((newer, kept), ('{"v": 2}', None), ("[", None)):
+        history = entries_of((1, None, {key: text}))
+        assert find_position(history, "customers", rebuild=True) == expected
+
+
 @pytest.mark.parametrize(
     ("counts", "summary", "says"),
     [

@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 from faults.state_auditor import StateRules, audit_state_table
 from support.lake import Lake, append
+from support.log_lake import LogInMemory
 from support.state_lake import Change, StateLake, make_state_lake
 
-from frazil.state_tables.messages import MergeCounts
-from frazil.state_tables.state_audit import audit_state
+from frazil.errors import MergeHaltedError
+from frazil.observability.audit import audit_table
+from frazil.observability.audit_messages import Finding
+from frazil.state_tables.messages import MergeCounts, MergePosition
+from frazil.state_tables.state_audit import audit_state, list_unchecked_merges
 
 COUNTS = MergeCounts(changes=6, inserted=2, updated=0, deleted=0, absent=1, superseded=3, stale=0)
 Row = dict[str, object]
@@ -123,3 +127,62 @@ def test_a_forgotten_delete_is_found(lake: StateLake) -> None:
     lake.put_state(right_rows(lake), lake.position(COUNTS))
 
     assert audit(lake) == [("M1", f"{lake.state_name}__deletes lacks 1 delete: orders-1 offset 1")]
+
+
+class NewerCounts(MergeCounts):
+    """Counts of a newer release."""
+
+    moved: int = 1
+
+
+class NewerPosition(MergePosition):
+    """A position of a newer release."""
+
+    floors: bool = True
+
+
+class NewestPosition(NewerPosition):
+    """One whose counts are newer too."""
+
+    counts: NewerCounts
+
+
+def test_an_older_position_of_a_newer_release_is_no_finding_but_told(lake: StateLake) -> None:
+    plain = lake.position(COUNTS)
+    lake.put_state([], NewestPosition(**{**dict(plain), "counts": NewerCounts(**dict(COUNTS))}))
+    old = lake.store.load(lake.state_name).metadata.current_snapshot_id
+    lake.put_state(right_rows(lake), plain)
+    remember(lake)
+    log = LogInMemory()
+    for number, changes in enumerate(lake.log):
+        log.produce(number, *range(len(changes)))
+
+    assert audit(lake) == []
+    assert list_unchecked_merges(lake.store, lake.stream) == [old]
+    report = audit_table(lake.store, lake.stream, log)
+    told = f"of 1 merge snapshot that a newer release wrote were not checked, the newest is {old}"
+    assert report.verdict == "holds"
+    assert told in report.facts_line
+
+
+def test_known_counts_of_a_newer_position_are_checked(lake: StateLake) -> None:
+    plain = lake.position(COUNTS)
+    wrong = COUNTS.model_copy(update={"stale": 1})
+    lake.put_state([], NewerPosition(**{**dict(plain), "counts": wrong}))
+    lake.put_state(right_rows(lake), plain)
+    remember(lake)
+
+    assert [invariant for invariant, _ in audit(lake)] == ["M4"]
+    assert list_unchecked_merges(lake.store, lake.stream) == []
+
+
+def test_a_newest_position_of_a_newer_release_ends_the_audit(lake: StateLake) -> None:
+    lake.put_state(right_rows(lake), NewerPosition(**dict(lake.position(COUNTS))))
+
+    with pytest.raises(MergeHaltedError, match="cannot read"):
+        list(audit_state(lake.store, lake.stream))
+
+
+@pytest.mark.parametrize("invariant", ["M1", "M4", "M5"])
+def test_every_invariant_of_a_state_can_be_reported(invariant: str) -> None:
+    assert Finding.model_validate({"invariant": invariant, "text": "x"}).text == "x"

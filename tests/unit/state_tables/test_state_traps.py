@@ -14,7 +14,7 @@ from frazil.recovery.messages import RecoverRequest
 from frazil.recovery.rollback import plan_recovery, recover
 from frazil.state_tables.merge import merge_changes
 from frazil.state_tables.merge_rules import find_position, plan_merge
-from frazil.state_tables.messages import MergeCounts
+from frazil.state_tables.messages import MergeCounts, MergePosition, MergeRequest
 from frazil.workspace import Workspace
 
 COUNTS = MergeCounts(changes=1, inserted=1, updated=0, deleted=0, absent=0, superseded=0, stale=0)
@@ -92,3 +92,49 @@ def test_a_recovery_past_the_oldest_snapshot_of_the_state_folds_all_changes(
     assert position is not None
     assert plan is not None
     assert (plan.added, "no longer on main" in plan.reason) == (None, True)
+
+
+class NewerPosition(MergePosition):
+    """A position of a newer release."""
+
+    floors: bool = True
+
+
+class Reached(Exception):  # noqa: N818 - no error: the job was asked to run
+    """The job would run."""
+
+
+class NoEngine:
+    """Keep the requests of jobs, and run none."""
+
+    def __init__(self) -> None:
+        """Begin without a request."""
+        self.requests: list[MergeRequest] = []
+
+    def run_job(self, _name: str, request: MergeRequest, _result: object) -> None:
+        self.requests.append(request)
+        raise Reached
+
+
+def test_a_rebuild_repairs_a_position_that_this_release_cannot_read(lake: StateLake) -> None:
+    newer = NewerPosition(**dict(lake.position(COUNTS)))
+    lake.put_state([], newer)
+    require_halt(lake, MergeHaltedError, "cannot read")
+    engine = NoEngine()
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work).update(store=lake.store, engine=engine)
+
+    with pytest.raises(Reached):
+        merge_changes(work, rebuild=True)
+
+    assert [(each.added, each.waiting) for each in engine.requests] == [(None, ())]
+    assert engine.requests[0].memory != newer.memory
+
+
+def test_a_rebuild_still_refuses_another_change_table(lake: StateLake) -> None:
+    lake.put_state([], NewerPosition(**{**dict(lake.position(COUNTS)), "table_uuid": "other"}))
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work)["store"] = lake.store
+
+    with pytest.raises(MergeHaltedError, match="dropped and created again"):
+        merge_changes(work, rebuild=True)

@@ -59,6 +59,35 @@ def test_a_wrong_from_is_refused(sections: dict[str, object], reason: str) -> No
         make_stream(**sections)
 
 
+EVENTS = {"transform": "flatten_debezium"}
+RESERVED = [
+    *((EVENTS, f"_frazil_{name}") for name in ("op", "unavailable", "source", "rest")),
+    ({"rest": "others"}, "_frazil_rest"),
+    ({}, "_frazil_rest"),
+]
+
+
+@pytest.mark.parametrize(("options", "field"), RESERVED)
+def test_a_field_that_frazil_writes_itself_cannot_be_read(
+    options: dict[str, object], field: str
+) -> None:
+    columns = {"id": "long", "x": {"type": "string", "from": field}}
+
+    with pytest.raises(ValidationError, match=f"from '{field}': the name is reserved") as raised:
+        make_stream(value={**options, "columns": columns})
+
+    cause = raised.value.errors()[0]["ctx"]["error"]
+    assert cause.path == ("columns", "x")
+
+
+def test_other_fields_with_the_prefix_may_be_read() -> None:
+    columns = {"id": "long", "x": {"type": "string", "from": "_frazil_x"}}
+
+    for options in (EVENTS, {"rest": "others"}, {}):
+        make_stream(value={**options, "columns": columns})
+    make_stream(value={"columns": {"x": {"type": "string", "from": "_frazil_op"}}})
+
+
 def test_a_key_s_column_and_a_value_s_field_may_have_one_name() -> None:
     key = {"convert": "json", "type": 'struct<id: long from "order-id">'}
     columns = {"k": {"type": "string", "from": "key"}}
