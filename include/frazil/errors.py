@@ -81,7 +81,13 @@ class FrazilError(Exception):
     """The type of the error below this one, which names no value of a record."""
 
     def __init__(self, facts: str, next_step: str) -> None:
-        """Store facts and next step separately, so that a screen can show them separately."""
+        """Store facts and next step separately, so that a screen can show them separately.
+
+        Half a surrogate pair, as in a name of a registered schema, is shown by its number.
+        """
+        facts, next_step = (
+            text.encode("utf-8", "backslashreplace").decode() for text in (facts, next_step)
+        )
         super().__init__(facts, next_step)
         self.facts = facts
         self.next_step = next_step

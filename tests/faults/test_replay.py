@@ -258,7 +258,7 @@ UNCLEAR: list[tuple[dict[str, object], Refused, str]] = [
     (
         {"offsets": ("{topic}:0:0-5", "{topic}:0:6-7")},
         ConfigurationError,
-        "{topic}-0 is named twice.*one range for each",
+        "partition {topic}:0 has two ranges.*one range for each",
     ),
     (
         {"offsets": ("{topic}:0:5-11",)},

@@ -163,6 +163,8 @@ BROKEN = [
     ("convert: json", "convert: raw", 7, "value", "has one column: `columns: {value: binary}`"),
     ("name: demo.orders", "name: Orders", 14, "table.name", "not `namespace.table`"),
     ("name: demo.orders", "name: a.b__dead_letters", 14, "table.name", "belong to dead letters"),
+    ("name: demo.orders", f"name: a.{'b' * 242}", 14, "table.name", "of 242 letters: at most 241"),
+    ("name: demo.orders", f"name: {'b' * 242}.a", 14, "table.name", "of 242 letters: at most 241"),
     ("name: demo.orders", "name: frazil.ledger", 14, "table.name", "a table of Frazil itself"),
     ("name: demo.orders", "name: frazil.timeline", 14, "table.name", "a table of Frazil itself"),
     ("mode: append", "mode: merge", 15, "table.mode", "'append' or 'upsert'"),
@@ -194,9 +196,13 @@ BROKEN = [
             ("order-id", 'write `order_id: {type: …, from: "order-id"}`'),
             ("größe", 'write `gr_e: {type: …, from: "größe"}`'),
             ("a.b", "for field b inside a write `a: struct<b: …>`"),
-            ("9th", "start with no digit"),
+            (
+                "9th",
+                'start with no digit; to read such a field, write `_9th: {type: …, from: "9th"}`',
+            ),
         )
     ),
+    ("    at: timestamp", '    "": timestamp', 11, "value.columns.", "a field without a name cann"),
     (
         "    at: timestamp",
         '    "@timestamp": timestamp',
@@ -210,6 +216,16 @@ BROKEN = [
         12,
         "value.columns.price",
         '`struct<order_id: long from "order-id">`',
+    ),
+    *(
+        (
+            "decimal(9,2)",
+            f"'struct<{name}: int>'",
+            12,
+            "value.columns.price",
+            '`struct<order_id: long from "order-id">`',
+        )
+        for name in ("9th", '"a-b"', "a.b", "é")
     ),
     ("decimal(9,2)", "'struct<!: int>'", 12, "value.columns.price", "a field name expected"),
     (
@@ -309,6 +325,7 @@ BROKEN_REST = [
     ("{web: demo.web}", "{web: web}", 27, "route.tables.web", "not `namespace.table`"),
     ("{web: demo.web}", "{web: a.b, Web: a.c}", 27, "route.tables.web", "same stream name, …__web"),
     ("{web: demo.web}", "{web: a.b, shop: a.b}", 27, "route.tables.web", "a.b is listed twice"),
+    ("{web: demo.web}", "{web: demo.orders}", 27, "route.tables.web", "table of the file itself"),
     ("  field: kind", "  takes: web\n  field: kind", 26, "route.takes", "unknown key"),
     ("_records: 2000000", "_records: 2", 28, "batch.catch_up_records", "not be below max_records"),
     (

@@ -28,6 +28,7 @@ class SourceLab:
     columns: Mapping[str, str]
     told: list[str] = field(default_factory=list)
     offset: int = 0
+    topic: str = "orders"
 
     @classmethod
     def make(
@@ -61,7 +62,7 @@ class SourceLab:
         given = {**place, "lsn": int(str(lsn)), **source}
         made = []
         for row in rows:
-            kafka = {"topic": "orders", "partition": 0, "offset": self.offset}
+            kafka = {"topic": self.topic, "partition": 0, "offset": self.offset}
             made.append({**row, "_source": given, "_kafka": kafka})
             self.offset += 1
         self.lake.put_state(made, self.lake.position(COUNTS))

@@ -54,6 +54,12 @@ def test_an_error_ends_with_the_next_step() -> None:
     assert error.code == "RetentionGap"
 
 
+def test_an_error_can_be_printed_whatever_a_schema_names() -> None:
+    error = errors.SchemaMisfitError("field '\ud800'", "rename '\udfff' to é")
+
+    assert str(error).encode() == "field '\\ud800'\nNext: rename '\\udfff' to é".encode()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_only_what_may_pass_by_itself_is_retried(name: str) -> None:
     retried = issubclass(NAMES[name], errors.UnavailableError) or name in {

@@ -370,7 +370,7 @@ class KafkaLog:
             self._events.clear()  # they explain no later failure
         except KafkaException as exception:
             error = exception.args[0]
-            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}:
                 raise UnknownTopicError(
                     f"{doing}: cluster {self._bootstrap} has no such topic",
                     "check `source` in the stream file, or create the topic; on the embedded stack "

@@ -93,14 +93,15 @@ def _list_references(schema: Schema, context: str) -> list[tuple[str, str, int]]
 
 
 def _read_address(url: str) -> str:
-    """Return the address that errors show, without the user and password that it may contain.
+    """Return the addresses that errors show, without users and passwords that they may contain.
 
     Raises:
         ConfigurationError: it has no valid host or port; what is wrong may be a part of a password.
     """
     try:
-        parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.hostname}:{parts.port or ''}".rstrip(":")
+        each = [urlsplit(text.strip()) for text in url.split(",")]  # the client tries them in turn
+        shown = (f"{parts.scheme}://{parts.hostname}:{parts.port or ''}" for parts in each)
+        return ", ".join(address.rstrip(":") for address in shown)
     except ValueError:
         raise ConfigurationError(
             "the address of the schema registry has no valid host and port",

@@ -18,7 +18,7 @@ NextOffsets = Mapping[str, tuple[int, ...]]
 _RANGE = r"[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}"
 _OLD_RANGE = r"[A-Za-z0-9._-]+-[0-9]{1,9} \[[0-9]{1,18}, ?[0-9]{1,18}\)"
 _ANY_RANGE = rf"(?:{_RANGE}|{_OLD_RANGE})"
-RANGE_PATTERN = rf"^\s*{_ANY_RANGE}(?:[,\s]+{_ANY_RANGE})*\s*$"
+RANGE_PATTERN = rf"^\s*{_ANY_RANGE}(?:[,\s]+{_ANY_RANGE})*[,\s]*$"
 """Ranges, separated by commas or spaces; also in the older form `flights-0 [0, 100)`."""
 OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
 
@@ -127,13 +127,14 @@ def parse_offset_ranges(texts: tuple[str, ...]) -> Ranges:
     A text may contain several ranges, as `describe_ranges` writes them.
 
     Raises:
-        ConfigurationError: a range has another form, or a partition is named twice.
+        ConfigurationError: a range has another form, or a partition has two.
     """
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for topic, partition, offset_range in (each for text in texts for each in split_ranges(text)):
         if partition in ranges.setdefault(topic, {}):
             raise ConfigurationError(
-                f"{topic}-{partition} is named twice", "give one range for each partition"
+                f"partition {topic}:{partition} has two ranges",
+                "give one range for each partition, and the others to further runs of the command",
             )
         ranges[topic][partition] = offset_range
     return ranges
@@ -167,7 +168,12 @@ def parse_range(text: str) -> tuple[str, int, OffsetRange]:
         )
     topic, partition, span = text.split(":")
     start, end = map(int, span.split("-"))
-    if start >= end:
+    if start > end:
+        raise ConfigurationError(
+            f"{text!r} ends before it starts",
+            f"write {topic}:{partition}:{end}-{start}, with an exclusive end",
+        )
+    if start == end:
         raise ConfigurationError(
             f"{text!r} is an empty range: its end is exclusive",
             f"write {topic}:{partition}:{start}-{start + 1} for the single offset {start}",

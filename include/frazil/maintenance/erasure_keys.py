@@ -4,13 +4,15 @@ Errors never repeat a value, since logs must not hold what is to be erased.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -92,6 +94,13 @@ _WRITTEN: Mapping[type[IcebergType], str] = {
 _MOST_OFFSET = timedelta(hours=18)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?"
+    r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?",
+    re.ASCII,
+)
+_UUID = re.compile("-?".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12)))
+
 _NO_UTF8 = frozenset(map(chr, range(0xD800, 0xE000)))
 """How Python reads bytes of a command line that are not UTF-8."""
 _EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's raw key"
@@ -144,15 +153,36 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
     text = f"{request.by} {request.reason}"
     values = [value for values in erased.by_column.values() for value in values]
     checked = {value for value in values if len(value) >= MIN_CHECKED_CHARACTERS}
-    # A number is the same key however it is written: 1234.5 and 1234.50.
-    numbers = {Decimal(value) for value in checked if _NUMBER.fullmatch(value)}
-    found = [each for each in _NUMBER.findall(text) if len(each) >= MIN_CHECKED_CHARACTERS]
-    if any(value in text for value in checked) or numbers & set(map(Decimal, found)):
+    plain = _fold_text(text)
+    same = {each for value in checked for word, each in _read_meanings(value) if word == value}
+    written = {each for _, each in _read_meanings(text)}
+    if any(_fold_text(value) in plain for value in checked) or same & written:
         raise ConfigurationError(
             f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "
             "in the table",
             "name the request by its number instead",
         )
+
+
+def _fold_text(text: str) -> str:
+    """Return a text without the difference of upper and lower case, and of Unicode's forms."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _read_meanings(text: str) -> Iterator[tuple[str, Decimal | datetime | UUID]]:
+    """Yield the numbers, times and uuids in a text: each is the same key however it is written.
+
+    1234.5 is 1234.50, and 12:00Z is 14:00+02:00. A time without a zone is read as UTC.
+    """
+    for number in _NUMBER.findall(text):
+        if len(number) >= MIN_CHECKED_CHARACTERS:
+            yield number, Decimal(number)
+    for time in _TIME.findall(text):
+        with suppress(ValueError, OverflowError):  # no such time, or beyond the years 1 to 9999
+            found = datetime.fromisoformat(time)
+            yield time, found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    for uuid in _UUID.findall(text):
+        yield uuid, UUID(uuid)
 
 
 def _read_lines(path: str | None) -> list[str]:
@@ -221,18 +251,26 @@ def select_key(table: Table, values: Mapping[str, str]) -> RowsToDelete:
 def _read_values(
     schema: Schema, column: str, values: Iterable[str]
 ) -> list[tuple[IcebergType, KeyValue]]:
-    kind: IcebergType | None = None
+    kind = _find_key_type(schema, column)
+    if kind is None:
+        names = [name for name in schema.column_names if _find_key_type(schema, name)]
+        # What stands before the = may be the value itself, if no column has this name.
+        known = column if column in schema.column_names else "a name before the = of a key"
+        raise ConfigurationError(
+            f"{known} is not a column of the table that can hold a key",
+            f"choose one of these columns: {', '.join(names)}",
+        )
+    return [(kind, _read_value(kind, column, value)) for value in values]
+
+
+def _find_key_type(schema: Schema, column: str) -> IcebergType | None:
+    """Return the type of a column that can hold a key; None for any other name."""
     with suppress(ValueError):  # unknown column, or a field inside a list or map
         found = schema.find_field(column)
         schema.accessor_for_field(found.field_id)
-        kind = found.field_type
-    if not isinstance(kind, KEY_TYPES):
-        names = ", ".join(sorted(t.__name__.removesuffix("Type").lower() for t in KEY_TYPES))
-        raise ConfigurationError(
-            f"{column} is not a column of the table that can hold a key",
-            f"choose a column of one of these types: {names}",
-        )
-    return [(kind, _read_value(kind, column, value)) for value in values]
+        if isinstance(found.field_type, KEY_TYPES):
+            return found.field_type
+    return None
 
 
 def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:

@@ -284,6 +284,9 @@ class RowExpiryReport(Report):
         None, description="replaced changes published before this instant go; empty: none do"
     )
     trimmed: int = 0
+    held_by: tuple[str, ...] = Field(
+        (), description="open dead letters of change events: what was read since then stays"
+    )
     problem: str = ""
     snapshot_ids: tuple[int, ...] = ()
     before: TableReport
@@ -301,6 +304,11 @@ class RowExpiryReport(Report):
         trimmed = count_noun(self.trimmed, "replaced change")
         verb = "would trim" if self.dry_run else "trimmed"
         text = f"{name}: {verb} {trimmed} published before {at:%Y-%m-%d}"
+        if self.held_by:
+            text += (
+                f", and before the open dead letters {', '.join(self.held_by)}, which may need the "
+                f"values of older changes: `frazil dead-letters {self.stream}` shows them"
+            )
         return f"{self._describe_rows(name)}\n{text}" if self.column else text
 
     def _describe_rows(self, name: str) -> str:

@@ -35,7 +35,7 @@ from frazil.ledger.coordinates import (
 )
 from frazil.ledger.deletions import Deletion, parse_deleted
 from frazil.ledger.history import trace_steps
-from frazil.ledger.offsets import OffsetRange, Ranges, encode_ranges
+from frazil.ledger.offsets import OffsetRange, Ranges, describe_offset, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.maintenance.messages import RowExpiryReport
@@ -69,6 +69,7 @@ from frazil.state_tables.trim_rules import (
     find_oldest_open,
     flag_below,
     limit_deletes,
+    list_holding,
     list_places,
     list_read_columns,
     select_keys,
@@ -305,7 +306,12 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
     """Delete the changes that newer ones have replaced, and deletes that nothing can precede."""
     stream, before = work.stream, report.trimmed_before
     assert before is not None  # noqa: S101 - the caller has looked
-    cut = find_cut(folded.history, stream.stream, int(before.timestamp() * 1000))
+    before_ms = int(before.timestamp() * 1000)
+    cut = find_cut(folded.history, stream.stream, before_ms)
+    if holding := list_holding(stream, cut, folded.oldest_open):
+        cut = find_cut(folded.history, stream.stream, before_ms, holding)
+        letters = tuple(describe_offset(*each, offset) for each, offset in sorted(holding.items()))
+        report = report.model_copy(update={"held_by": letters})
     trimming = Trimming(cut, limit_deletes(stream, cut, folded.oldest_open))
     gone = choose_trimmed(stream, folded.changes, trimming)
     if report.dry_run:

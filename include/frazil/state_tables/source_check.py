@@ -68,6 +68,7 @@ class _Check:
     source: SourceTable
     pairings: Pairings
     tell: Tell
+    names_table: bool = False
     suspects: dict[bytes, Suspect] = field(default_factory=dict)
     keys: dict[bytes, Texts] = field(default_factory=dict)
     verdicts: Counter[Verdict] = field(default_factory=Counter)
@@ -85,10 +86,13 @@ class _Check:
     def _read(self, rows: StateRows, snapshot: SourceSnapshot) -> Reading:
         """Return where both sides are; partitions without a row in the state tell no position."""
         state = _read_offsets(self.work)
-        numbers = {
-            number for offsets in state.values() for number, offset in enumerate(offsets) if offset
+        read = {
+            (topic, number)
+            for topic, offsets in state.items()
+            for number, offset in enumerate(offsets)
+            if offset
         }
-        newest = {**dict.fromkeys(numbers), **rows.newest}
+        newest = {**dict.fromkeys(read), **rows.newest}
         self.looks += 1
         return Reading(snapshot.lsn, find_position(newest), time.monotonic())
 
@@ -101,6 +105,7 @@ class _Check:
             for batch in self._count(snapshot.read_rows(self.source, self.pairings), "the source"):
                 for index in first.meet([row for row, _ in batch]):
                     self.keys[batch[index][0].key] = batch[index][1]
+            self._require_unique_keys(first)
             first.end()
             now = self._read(rows, snapshot)
         self.suspects = {key: Suspect(look, now, now) for key, look in first.suspects.items()}
@@ -108,11 +113,30 @@ class _Check:
         return first, now
 
     def _require_one_source(self, rows: StateRows) -> None:
-        if len(rows.sources) > 1:
-            found = ", ".join(sorted(f"{schema}.{table}" for _, schema, table in rows.sources))
+        tables = sorted({f"{schema}.{table}" for _, schema, table in rows.sources})
+        databases = ", ".join(sorted({str(database) for database, *_ in rows.sources}))
+        if len(tables) > 1:
             raise IncompatibleTableError(
-                f"stream {self.work.stream.stream}: its rows come from several tables: {found}",
+                f"stream {self.work.stream.stream}: its rows come from several tables: "
+                f"{', '.join(tables)}",
                 "a state table of several source tables cannot be compared",
+            )
+        if len(rows.sources) > 1 and not self.names_table:
+            raise IncompatibleTableError(
+                f"stream {self.work.stream.stream}: its rows come from several databases: "
+                f"{databases}",
+                f"if one database was renamed, name the table: `--table {tables[0]}`",
+            )
+
+    def _require_unique_keys(self, first: FirstLook) -> None:
+        if first.repeated:
+            columns = ", ".join(pairing.name for pairing in self.pairings.keys)
+            raise IncompatibleTableError(
+                f"stream {self.work.stream.stream}: {count_noun(first.repeated, 'row')} of "
+                f"{self.source.text} have the key of another row (columns {columns}), and the "
+                "state has one row for each key",
+                "set `table.id_columns` to columns that are unique in the source, as its primary "
+                "key; this needs a new table",
             )
 
     def look_again(self) -> Reading:
@@ -231,7 +255,8 @@ def _begin(work: Workspace, request: SourceCheckRequest, tell: Tell) -> _Check:
     with database.open() as snapshot:
         schema, name = _choose_table(request, origin, snapshot)
         source = snapshot.find_table(schema, name)
-    return _Check(work, database, source, _pair(stream, table, source), tell)
+    pairings = _pair(stream, table, source)
+    return _Check(work, database, source, pairings, tell, request.table is not None)
 
 
 def _choose_table(

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from frazil.ledger.coordinates import Partition
 from frazil.state_tables.source_values import DIGEST_BYTES
 
 MOST_SUSPECTS = 100_000
@@ -133,6 +134,7 @@ class FirstLook:
     """The digests of all state rows, against which the rows of the source are held, in batches.
 
     It holds about 41 bytes for each row of the state, and the differing keys up to a limit.
+    `repeated` are the rows of the source with the key of another row.
     """
 
     _keys: _Digests
@@ -141,6 +143,7 @@ class FirstLook:
     _is_met: npt.NDArray[np.bool_]
     duplicates: int
     source_rows: int = 0
+    repeated: int = 0
     equal: int = 0
     unchecked: int = 0
     suspects: dict[bytes, Look] = field(default_factory=dict)
@@ -179,7 +182,9 @@ class FirstLook:
         places = np.searchsorted(self._keys, keys)
         inside = np.minimum(places, max(len(self._keys) - 1, 0))
         is_known = (places < len(self._keys)) & _equals(self._keys, inside, keys)
-        self._is_met[inside[is_known]] = True
+        known, counts = np.unique(inside[is_known], return_counts=True)
+        self.repeated += int((counts - 1).sum() + self._is_met[known].sum())
+        self._is_met[known] = True
         is_equal = is_known & _equals(self._rows, inside, rows)
         self.equal += int(is_equal.sum())
         found = []
@@ -203,6 +208,9 @@ class FirstLook:
         return Row(key, row, int(self._versions[place]))
 
     def _suspect(self, key: bytes, look: Look) -> bool:
+        if key in self.suspects:
+            self.repeated += look.state is None
+            return False
         if len(self.suspects) >= MOST_SUSPECTS:
             self.unchecked += 1
             return False
@@ -232,7 +240,7 @@ def find_differing_parts(look: Look) -> Iterator[int]:
         yield from (index for index, (ours, theirs) in enumerate(pairs) if ours != theirs)
 
 
-def find_position(newest: Mapping[int, int | None]) -> int | None:
+def find_position(newest: Mapping[Partition, int | None]) -> int | None:
     """Return the LSN that a state has reached, given the newest of each of Kafka's partitions.
 
     A partition that has read no streamed change, only rows of a connector's snapshot, tells none.

@@ -1,5 +1,6 @@
 """The rows of a state table at one snapshot, file by file, and where in the source they end."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from pyiceberg.table import Table
 
 from frazil.errors import IncompatibleTableError
 from frazil.iceberg.catalog import translated_errors
+from frazil.ledger.coordinates import Partition
 from frazil.ledger.keys import KAFKA_COLUMN
 from frazil.state_tables.merge_rules import DELETED_AT
 from frazil.state_tables.source_table import Keyed, digest_rows
@@ -33,7 +35,7 @@ class StateRows:
 
     table: Table
     pairings: Pairings
-    newest: dict[int, int | None] = field(default_factory=dict)
+    newest: dict[Partition, int | None] = field(default_factory=dict)
     sources: set[SourceName] = field(default_factory=set)
 
     def read(self, *, has_parts: bool = False) -> Iterator[list[Keyed]]:
@@ -49,18 +51,21 @@ class StateRows:
                 yield digest_rows(texts, versions, len(self.pairings.keys), has_parts=has_parts)
 
     def _note(self, batch: pa.RecordBatch) -> None:
-        source, numbers = batch[SOURCE], pc.struct_field(batch[KAFKA_COLUMN], "partition")
+        source, kafka = batch[SOURCE], batch[KAFKA_COLUMN]
         parts = [pc.struct_field(source, name) for name in _TABLE]
         names = pa.table(dict(zip(_TABLE, parts, strict=True))).group_by([*_TABLE]).aggregate([])
         self.sources |= {tuple(row[name] for name in _TABLE) for row in names.to_pylist()}
         snapshot = pc.fill_null(pc.struct_field(source, "snapshot"), "false")
         lsn = pc.struct_field(source, "lsn")
         streamed = pc.if_else(pc.equal(snapshot, "false"), lsn, pa.scalar(None, lsn.type))
-        grouped = pa.table({"number": numbers, "lsn": streamed}).group_by("number")
+        place = {name: pc.struct_field(kafka, name) for name in ("topic", "partition")}
+        grouped = pa.table({**place, "lsn": streamed}).group_by([*place])
         for row in grouped.aggregate([("lsn", "max")]).to_pylist():
-            known, found = self.newest.get(row["number"]), row["lsn_max"]
-            both = [each for each in (known, found) if each is not None]
-            self.newest[row["number"]] = max(both, default=None)
+            partition = row["topic"], row["partition"]
+            both = [
+                each for each in (self.newest.get(partition), row["lsn_max"]) if each is not None
+            ]
+            self.newest[partition] = max(both, default=None)
 
 
 def _read_versions(rows: pa.RecordBatch) -> list[int]:
@@ -68,8 +73,17 @@ def _read_versions(rows: pa.RecordBatch) -> list[int]:
     kafka = rows[KAFKA_COLUMN]
     numbers, offsets = (pc.struct_field(kafka, name) for name in ("partition", "offset"))
     shifted = pc.shift_left(numbers.cast(pa.int64()), pa.scalar(_OFFSET_BITS, pa.int64()))
-    found: list[int] = pc.bit_wise_xor(shifted, offsets).to_pylist()
+    topics = pc.struct_field(kafka, "topic").dictionary_encode()
+    numbered = pa.array(map(_number_topic, topics.dictionary.to_pylist()), pa.int64())
+    places = pc.bit_wise_xor(shifted, offsets)
+    found: list[int] = pc.bit_wise_xor(places, numbered.take(topics.indices)).to_pylist()
     return found
+
+
+def _number_topic(topic: str) -> int:
+    """Return a number for a topic that no other topic has, in any process."""
+    digest = hashlib.blake2b(topic.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def read_batches(table: Table, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

@@ -38,14 +38,32 @@ class Trimming:
     deletes: Limits
 
 
-def find_cut(history: History, stream: str, before_ms: int) -> dict[Partition, int]:
-    """Return the next offsets of the newest batch that was published before an instant."""
+def find_cut(
+    history: History, stream: str, before_ms: int, holding: Limits | None = None
+) -> dict[Partition, int]:
+    """Return the next offsets of the newest batch that was published before an instant.
+
+    `holding`: offsets that the batch, and all before it, must not have read.
+    """
     key = keys.state_key(stream)
     for entry in walk_ancestors(history):
         if key in entry.summary and entry.committed_at_ms < before_ms:
             offsets = parse_state(entry.summary[key]).offsets
-            return {(t, p): end for t, ends in offsets.items() for p, end in enumerate(ends)}
+            ends = {(t, p): end for t, every in offsets.items() for p, end in enumerate(every)}
+            if all(ends.get(each, 0) <= offset for each, offset in (holding or {}).items()):
+                return ends
     return {}
+
+
+def list_holding(stream: Stream, cut: Limits, oldest_open: Limits) -> dict[Partition, int]:
+    """Return the open dead letters below the cut that may still need older changes.
+
+    A change event may lack values, which an older change has: with a changed key that of another
+    key, which a later change of that key would otherwise replace.
+    """
+    if stream.value.change_events is None:
+        return {}
+    return {each: offset for each, offset in oldest_open.items() if offset < cut.get(each, 0)}
 
 
 def limit_deletes(stream: Stream, cut: Limits, oldest_open: Limits) -> dict[Partition, int]:

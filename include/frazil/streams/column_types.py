@@ -57,6 +57,10 @@ METADATA_COLUMNS = frozenset(
 `file_path`, `pos` and `row` are not among them: those are columns of delete files only.
 """
 
+_IN_STRUCT = (
+    "; names have letters, digits and _ only, and start with no digit: for another field write, "
+    'for example, `struct<order_id: long from "order-id">`'
+)
 STAGING_PREFIX = "_frazil_"
 """Prefix of the columns that a batch has only while Spark decodes it."""
 
@@ -136,12 +140,7 @@ class _Parser:
             match = _TOKEN.match(text, position)
             if match is None:
                 message = f"unexpected {text[position:].strip()[0]!r} in {text!r}"
-                if "struct" in text:
-                    message += (
-                        "; names have letters, digits and _ only: for another field write, for "
-                        'example, `struct<order_id: long from "order-id">`'
-                    )
-                raise ValueError(message)
+                raise ValueError(message + _IN_STRUCT * ("struct" in text))
             self.tokens.append(match[1])
             position = match.end()
 
@@ -208,8 +207,8 @@ class _Parser:
         fields: list[Column] = []
         while True:
             name = self.take()
-            if not (name[0].isalnum() or name[0] == "_"):
-                message = f"a field name expected, {name!r} found in {self.text!r}"
+            if not _NAME.match(name):
+                message = f"a field name expected, {name!r} found in {self.text!r}{_IN_STRUCT}"
                 raise ValueError(message)
             self.take(":")
             fields.append(self.parse_column(name))
@@ -322,15 +321,18 @@ def validate_field_name(name: str) -> None:
         f"column name {name!r}: use letters, digits and _, and start with no digit; "
         f"{_suggest_source(name)}"
     )
-    if "." in name:
-        parent, _, child = name.partition(".")
+    parent, _, child = name.partition(".")
+    if _NAME.match(parent) and _NAME.match(child):
         message += f"; for field {child} inside {parent} write `{parent}: struct<{child}: …>`"
     raise ValueError(message)
 
 
 def _suggest_source(name: str) -> str:
     """Suggest a column with another name for a field."""
+    if not name:
+        return "a field without a name cannot be read"
     plain = re.sub("[^A-Za-z0-9]+", "_", name).strip("_") or "field"
+    plain = f"_{plain}" if plain[0].isdigit() else plain
     quoted = json.dumps(name, ensure_ascii=False)
     return f"to read such a field, write `{plain}: {{type: …, from: {quoted}}}`"
 

@@ -333,6 +333,10 @@ class Stream(Section):
     def _validate_route(self) -> None:
         if self.route is None:
             return
+        for value, table in self.route.tables.items() if self.route.takes is None else ():
+            if table == self.table.name:
+                reason = f"{table} is the table of the file itself, for records without a route"
+                raise FieldError(("route", "tables", value), reason)
         if self.source.topic_pattern is not None:
             raise FieldError(("route",), "not with `topic_pattern`: each topic has one table")
         if self.source.monitoring_group is not None:

@@ -88,6 +88,7 @@ def test_a_registry_that_refuses_is_named_and_nothing_secret_is_said(
         ({"host": "registry.example.org"}, "http://registry.example.org"),
         ({"host": "https://registry.example.org", "port": 8081}, "https://registry.example.org:8081"),
         ({"extra": {"url": "https://r.example.org/api"}}, "https://r.example.org/api"),
+        ({"extra": {"url": "http://a:8081,http://b:8081"}}, "http://a:8081,http://b:8081"),
     ],
 )  # fmt: skip
 def test_a_connection_s_address(
@@ -211,6 +212,25 @@ def test_a_registry_that_stumbles_is_asked_again() -> None:
 
     assert found is not None
     assert len(server.asked) == 3
+
+
+def test_the_next_address_is_asked_where_one_does_not_answer(
+    picky_registry: tuple[str, Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:1,{picky_registry[0]}"
+    config = connect(monkeypatch, extra={"url": url, "token": "sesame"})
+
+    assert SchemaRegistry({**config, "max.retries": "0"}).probe() == "1 subjects"
+
+
+def test_all_addresses_are_named_where_none_answers() -> None:
+    registry = SchemaRegistry({"url": "http://me:pw@127.0.0.1:1, http://127.0.0.1:2"})
+
+    with pytest.raises(RegistryUnavailableError) as refusal:
+        registry.probe()
+
+    assert "schema registry at http://127.0.0.1:1, http://127.0.0.1:2: " in str(refusal.value)
+    assert "pw" not in str(refusal.value)
 
 
 def test_a_registry_that_stays_away_is_named_after_four_questions() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frazil.errors import ConfigurationError
 from frazil.ledger.offsets import (
     OffsetRange,
     PlainRanges,
@@ -67,6 +68,29 @@ def test_ranges_that_are_shown_can_be_pasted_into_an_option(ranges: Ranges) -> N
 
     assert parse_offset_ranges((shown,) if shown else ()) == wanted
     assert parse_offset_ranges(tuple(shown.split(", ")) if shown else ()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "step"),
+    [
+        ("flights:0:9-5", "'flights:0:9-5' ends before it starts", "flights:0:5-9"),
+        ("flights:0:5-5", "'flights:0:5-5' is an empty range", "flights:0:5-6"),
+        ("flights:0:0-10 flights:0:20-30", "flights:0 has two ranges", "one range for each part"),
+        ("flights-0 [0, 10), flights:0:20-30", "flights:0 has two ranges", "one range for each"),
+        ("flights:0:0-10;", "is not a range of offsets", "topic:partition:start-end"),
+    ],
+)
+def test_ranges_that_cannot_be_read_name_what_to_write(text: str, facts: str, step: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        parse_offset_ranges((text,))
+
+    assert facts in refusal.value.facts
+    assert step in refusal.value.next_step
+
+
+@pytest.mark.parametrize("text", ["flights:0:0-10,", " flights:0:0-10 ,", "flights:0:0-10, \n"])
+def test_a_comma_may_follow_the_last_range(text: str) -> None:
+    assert parse_offset_ranges((text,)) == {"flights": {0: OffsetRange(0, 10)}}
 
 
 def test_ranges_as_older_versions_showed_them_can_be_pasted_too() -> None:

@@ -31,7 +31,7 @@ from frazil.recovery.replay_rules import list_erased_offsets, require_not_trimme
 from frazil.state_tables.merge_rules import find_position, plan_merge
 from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
-from frazil.state_tables.trim_rules import Trimming, choose_trimmed
+from frazil.state_tables.trim_rules import Trimming, choose_trimmed, find_cut, list_holding
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -250,29 +250,87 @@ def test_a_replay_that_overtakes_keeps_everything(lake: Dated) -> None:
     assert len(lake.changes_left()) == 8
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A log of change events in one partition, as rows of the change table."""
+
+    stream: Stream
+    rows: list[dict[str, object]]
+    source: dict[int, dict[str, object]]
+
+    @classmethod
+    def make(cls, seed: int) -> "Sent":
+        table = {"name": "shop.orders", "mode": "upsert", "id_columns": ["id"]}
+        base = {"stream": "orders", "owner": "me", "source": {"topic": "orders"}, "table": table}
+        stream = Stream.model_validate({**base, **EVENTS})
+        source, sent = Source(random.Random(seed)), list[Event]()
+        for _ in range(4):
+            sent += source.change(40)
+            sent += source.repeat(8) if seed % 2 else source.snapshot()
+        places = [{"topic": "orders", "partition": 0, "offset": n} for n in range(len(sent))]
+        rows = [EventLake.make_row(e, place) for e, place in zip(sent, places, strict=True)]
+        schema = build_table_schema(stream.parsed_columns).as_arrow()
+        return cls(stream, pa.Table.from_pylist(rows, schema).to_pylist(), source.rows)
+
+    def trim(self, cut: int, *letters: int) -> list[dict[str, object]]:
+        """Trim while some records are dead letters; return what is left, the letters as rows."""
+        schema = build_table_schema(self.stream.parsed_columns).as_arrow()
+        read = [row for offset, row in enumerate(self.rows) if offset not in letters]
+        changes = pa.Table.from_pylist(read, schema)
+        gone, _ = choose_trimmed(self.stream, changes, Trimming({("orders", 0): cut}, {}))
+        taken = {int(offset) for offsets in gone.values() for offset in offsets}
+        assert max(taken, default=-1) < cut
+        return [row for offset, row in enumerate(self.rows) if offset not in taken]
+
+    def folds(self, rows: list[dict[str, object]]) -> bool:
+        """Say whether the rows fold to the source."""
+        rules = StateRules("orders", "shop.orders", ("id",), operation="_op", has_events=True)
+        return fold(rules, rows) == self.source
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_left_of_change_events_fills_as_all_of_them_did(seed: int) -> None:
-    table = {"name": "shop.orders", "mode": "upsert", "id_columns": ["id"]}
-    base = {"stream": "orders", "owner": "me", "source": {"topic": "orders"}, "table": table}
-    stream = Stream.model_validate({**base, **EVENTS})
-    source, sent = Source(random.Random(seed)), list[Event]()
-    for _ in range(4):
-        sent += source.change(40)
-        sent += source.repeat(8) if seed % 2 else source.snapshot()
-    places = [{"topic": "orders", "partition": 0, "offset": n} for n in range(len(sent))]
-    rows = [EventLake.make_row(e, place) for e, place in zip(sent, places, strict=True)]
-    changes = pa.Table.from_pylist(rows, build_table_schema(stream.parsed_columns).as_arrow())
-    cut = random.Random(seed).randrange(len(sent) // 2, len(sent))
+    sent = Sent.make(seed)
 
-    gone, _ = choose_trimmed(stream, changes, Trimming({("orders", 0): cut}, {}))
+    left = sent.trim(random.Random(seed).randrange(len(sent.rows) // 2, len(sent.rows)))
 
-    taken = {int(offset) for offsets in gone.values() for offset in offsets}
-    rules = StateRules("orders", "shop.orders", ("id",), operation="_op", has_events=True)
-    found = changes.to_pylist()
-    left = [row for row in found if row["_kafka"]["offset"] not in taken]
-    assert taken
-    assert max(taken) < cut
-    assert fold(rules, left) == fold(rules, found) == source.rows
+    assert len(left) < len(sent.rows)
+    assert sent.folds(left)
+    assert sent.folds(sent.rows)
+
+
+@pytest.mark.parametrize(
+    ("letter", "ends"), [((0, 4), (4, 2)), ((1, 2), (4, 2)), ((0, 3), (3, 2)), ((0, 0), (0, 0))]
+)
+def test_the_history_is_cut_below_what_an_open_dead_letter_may_need(
+    lake: Dated, letter: tuple[int, int], ends: tuple[int, ...]
+) -> None:
+    before_ms = int((NOW - timedelta(days=30)).timestamp() * 1000)
+    partition, offset = letter
+
+    cut = find_cut(lake.history, "orders", before_ms, {("orders", partition): offset})
+
+    assert cut == {("orders", n): end for n, end in enumerate(ends)}
+    assert list_holding(lake.stream, cut, {("orders", 0): 0}) == {}  # no change events
+
+
+def test_a_report_names_the_dead_letters_that_hold_a_trimming(lake: Dated) -> None:
+    report = lake.expire().model_copy(update={"held_by": ("orders:0:5",)})
+
+    assert "before the open dead letters orders:0:5, which may need" in report.text
+    assert "`frazil dead-letters orders`" in report.text
+
+
+def test_a_dead_letter_that_lacks_values_finds_them_after_a_trimming() -> None:
+    needs_more = 0
+    for sent in map(Sent.make, range(12)):
+        lacking = [n for n, row in enumerate(sent.rows) if row["_unavailable"]]
+        for letter in lacking:
+            cut = {("orders", 0): len(sent.rows)}
+            holding = list_holding(sent.stream, cut, {("orders", 0): letter})
+            assert sent.folds(sent.trim(holding["orders", 0], letter)), letter
+            needs_more += not sent.folds(sent.trim(len(sent.rows), letter))
+    assert needs_more
 
 
 def fold(rules: StateRules, rows: list[dict[str, object]]) -> dict[object, dict[str, object]]:

@@ -145,6 +145,26 @@ def test_a_value_of_another_type_is_refused_and_not_repeated(lake: Lake, text: s
 
 
 @pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("john@example.org=s", "a name before the ="),
+        ("john.doe@example.org=s", "a name before the ="),
+        ("who=x", "who"),
+        ("_kafka.headers=x", "_kafka.headers"),
+    ],
+)
+def test_the_left_side_of_a_key_is_named_only_if_it_is_a_column(
+    lake: Lake, text: str, named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="not a column of the table that can") as refusal:
+        find(lake, text)
+
+    assert str(refusal.value).startswith(f"{named} ")
+    assert "john" not in str(refusal.value)
+    assert "choose one of these columns: i, l, " in refusal.value.next_step
+
+
+@pytest.mark.parametrize(
     ("key", "reason", "is_refused"),
     [
         ("n=1234.5", "1234.50 of Jane", True),
@@ -152,9 +172,20 @@ def test_a_value_of_another_type_is_refused_and_not_repeated(lake: Lake, text: s
         ("i=4711", "order 4711.0", True),
         ("n=1234.5", "request 12345", False),
         ("n=0.00", "request 0", False),
+        ("s=Jane Doe", "asked by JANE DOE", True),
+        ("s=Rene\u0301e", "of Ren\u00e9e", True),
+        ("s=Straße 7", "lives in STRASSE 7", True),
+        (f"u={ID}", f"row {ID.upper()}", True),
+        (f"u={ID.upper()}", f"row {UUID(ID).hex}", True),
+        ("z=2026-01-31T23:59:59.12Z", "seen 2026-02-01 01:59:59.120+02:00", True),
+        ("z=2026-01-31T23:59:59.12Z", "seen 2026-01-31 23:59:59.12", True),
+        ("t=2026-01-31T23:59:00", "seen 2026-01-31 23:59", True),
+        ("z=2026-01-31T23:59:59.12Z", "seen 2026-01-31T23:59:59.12+02:00", False),
+        ("z=9999-12-31T23:59:59-14:00", "asked at 2026-01-31T23:59", False),
+        ("s=customer-2026", "a request of 2026", False),
     ],
 )
-def test_a_number_is_the_same_key_however_a_reason_writes_it(
+def test_a_key_is_the_same_however_a_reason_writes_it(
     key: str,
     reason: str,
     is_refused: bool,  # noqa: FBT001

@@ -93,7 +93,7 @@ def test_only_the_chosen_offsets_are_judged() -> None:
     [
         (("t:0",), "is not a range of offsets"),
         (("t:0:5-5",), "its end is exclusive"),
-        (("t:0:1-2", "t:0:3-4"), "named twice"),
+        (("t:0:1-2", "t:0:3-4"), "has two ranges"),
         (("t:0:0-5", "t:1:2-5"), r"have read t:1:0-4, not all of t:1:2-5"),
         (("t:7:1-2",), "both sides have read nothing, not all of t:7"),
         (("other:0:1-2",), "both sides have read nothing, not all of other:0"),

@@ -19,6 +19,9 @@ from frazil.errors import (
 )
 from frazil.state_tables import source_check
 from frazil.state_tables.messages import KeyCounts
+from frazil.state_tables.source_values import SourceColumn, pair_columns
+from frazil.state_tables.state_rows import StateRows
+from frazil.streams.column_types import parse_column
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PROGRAMS, reason=MISSING)]
 COLUMNS = {"id": "long!", "name": "string", "doc": "string"}
@@ -268,6 +271,47 @@ def test_rows_of_two_source_tables_or_of_none_are_refused(lab: SourceLab) -> Non
 
     with pytest.raises(IncompatibleTableError, match=r"public\.items, public\.others"):
         lab.verify(table="public.items")
+
+
+def test_a_source_whose_database_was_renamed_is_compared_once_its_table_is_named(
+    lab: SourceLab,
+) -> None:
+    lab.database.ask("INSERT INTO items VALUES (11), (12)")
+    for key, name in ((11, "before"), (12, "postgres")):
+        lab.put([{"id": key, "name": None, "doc": None}], db=name)
+
+    with pytest.raises(IncompatibleTableError, match="databases: before, postgres") as refusal:
+        lab.verify()
+
+    assert "`--table public.items`" in refusal.value.next_step
+    assert lab.verify(table="public.items").counts == KeyCounts(equal=12)
+
+
+@pytest.mark.parametrize("names", ["bca", "abc", "aaa", "b" * 3])
+def test_a_source_with_a_key_in_several_rows_is_refused(lab: SourceLab, names: str) -> None:
+    lab.database.ask("CREATE TABLE twice (id bigint, name text, doc text)")
+    for name in names:
+        lab.database.ask("INSERT INTO twice VALUES (1, %s)", [name])
+    lab.database.ask("INSERT INTO twice VALUES (77), (77)")
+
+    with pytest.raises(IncompatibleTableError, match=r"3 rows of public\.twice have the key"):
+        lab.verify(table="public.twice")
+    lab.database.ask("DROP TABLE twice")
+
+
+def test_a_position_is_that_of_each_topic_s_partition(lab: SourceLab) -> None:
+    lab.put([{"id": 12, "name": None, "doc": None}], lsn=1000)
+    lab.topic, lab.offset = "other", lab.offset - 1
+    lab.put([{"id": 13, "name": None, "doc": None}], lsn=10)
+    table = lab.lake.store.load(lab.lake.state_name)
+    columns = [parse_column(*each) for each in COLUMNS.items()]
+    sources = [SourceColumn("id", "int8", "bigint"), SourceColumn("name", "text", "text")]
+
+    rows = StateRows(table, pair_columns(columns, ["id"], [*COLUMNS], sources))
+    versions = [row.version for batch in rows.read() for row, _ in batch]
+
+    assert rows.newest[("other", 0)] == 10
+    assert len({*versions}) == len(versions)
 
 
 def test_a_source_that_has_no_lsn_is_refused(lab: SourceLab, tmp_path: Path) -> None:

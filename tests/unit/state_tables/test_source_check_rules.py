@@ -177,6 +177,18 @@ def test_a_key_twice_in_the_state_is_counted() -> None:
     assert (first.state_rows, first.duplicates) == (2, 1)
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), max_size=12), st.integers(0, 12))
+def test_rows_of_the_source_with_the_key_of_another_row_are_counted(
+    source: list[tuple[int, int]], split: int
+) -> None:
+    first = FirstLook.read([[row(key, 0) for key in range(3)]])
+
+    first.meet([row(*each) for each in source[:split]])
+    first.meet([row(*each) for each in source[split:]])
+
+    assert first.repeated == len(source) - len({key for key, _ in source})
+
+
 def test_of_too_many_differing_keys_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_check_rules, "MOST_SUSPECTS", 3)
     first = FirstLook.read([[row(9, 9)]])
@@ -195,8 +207,13 @@ def test_only_values_that_differ_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("newest", "position"),
-    [({0: 7, 1: 5}, 5), ({0: 7, 1: None}, None), ({}, None)],
-    ids=["the one that is behind", "a partition that tells none", "no row"],
+    [
+        ({("a", 0): 7, ("a", 1): 5}, 5),
+        ({("a", 0): 7, ("b", 0): 5}, 5),
+        ({("a", 0): 7, ("a", 1): None}, None),
+        ({}, None),
+    ],
+    ids=["the one that is behind", "another topic", "a partition that tells none", "no row"],
 )
 def test_the_position_is_that_of_the_partition_that_is_behind(
     newest: dict[int, int | None], position: int | None

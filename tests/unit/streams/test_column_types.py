@@ -1,5 +1,6 @@
 """The column language reads every Iceberg type, and says what is wrong with the rest."""
 
+import json
 import re
 
 import pytest
@@ -121,6 +122,20 @@ def test_a_column_may_read_a_field_with_another_name(text: str, field: str) -> N
 
     assert column.field == field
     assert column == parse_column("c", text.rpartition(" from ")[0] or text)
+
+
+@given(st.text(max_size=6) | st.from_regex("[_0-9a-z.-]{1,6}", fullmatch=True))
+def test_what_an_error_says_to_write_for_a_name_can_be_read(name: str) -> None:
+    try:
+        parse_column(name, "long")
+    except ValueError as error:
+        suggested = re.search(
+            "to read such a field, write `(.+?): {type: …, from", str(error), re.DOTALL
+        )
+        assert suggested or not name
+        if suggested:
+            source = json.dumps(name, ensure_ascii=False)
+            assert parse_column(suggested[1], f"long from {source}").field == name
 
 
 def test_columns_that_differ_only_in_case_are_refused() -> None:  # E11
