@@ -92,21 +92,34 @@ def _list_references(schema: Schema, context: str) -> list[tuple[str, str, int]]
     ]
 
 
-def _read_address(url: str) -> str:
-    """Return the addresses that errors show, without users and passwords that they may contain.
+def _split_addresses(url: str) -> tuple[str, str]:
+    """Return the addresses for the client, and as errors show them, without users and passwords.
+
+    The client tries those that commas separate in turn.
 
     Raises:
-        ConfigurationError: it has no valid host or port; what is wrong may be a part of a password.
+        ConfigurationError: one has no valid scheme, host or port; what is wrong may be a part of a
+            password.
     """
+    texts = [text.strip() for text in url.split(",") if text.strip()]
     try:
-        each = [urlsplit(text.strip()) for text in url.split(",")]  # the client tries them in turn
-        shown = (f"{parts.scheme}://{parts.hostname}:{parts.port or ''}" for parts in each)
-        return ", ".join(address.rstrip(":") for address in shown)
+        shown = [_show_address(text) for text in texts]
     except ValueError:
+        shown = []
+    if not shown:
         raise ConfigurationError(
-            "the address of the schema registry has no valid host and port",
-            "write it as `https://HOST:PORT`, and login and password in fields of their own",
-        ) from None
+            "the address of the schema registry has no valid scheme, host and port",
+            "write it as `https://HOST:PORT`, several with commas between them, and login and "
+            "password in fields of their own",
+        )
+    return ",".join(texts), ", ".join(shown)
+
+
+def _show_address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or ''}".rstrip(":")
 
 
 class SchemaRegistry:
@@ -118,9 +131,10 @@ class SchemaRegistry:
         Raises:
             ConfigurationError: the client refuses a setting.
         """
-        self._address = _read_address(config["url"])
+        url, self._address = _split_addresses(config["url"])
         try:
-            self._client = SchemaRegistryClient({**_PATIENCE, **_parse_numbers(config)})
+            settings = {**_PATIENCE, **_parse_numbers(config), "url": url}
+            self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError, OSError) as error:
             raise ConfigurationError(
                 f"settings for the schema registry at {self._address}: {error}",

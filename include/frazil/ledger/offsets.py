@@ -134,7 +134,7 @@ def parse_offset_ranges(texts: tuple[str, ...]) -> Ranges:
         if partition in ranges.setdefault(topic, {}):
             raise ConfigurationError(
                 f"partition {topic}:{partition} has two ranges",
-                "give one range for each partition, and the others to further runs of the command",
+                "give one range for each partition, and run again for the others",
             )
         ranges[topic][partition] = offset_range
     return ranges

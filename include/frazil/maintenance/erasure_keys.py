@@ -65,6 +65,7 @@ KeyValue: TypeAlias = "Literal[Any]"
 MIN_CHECKED_CHARACTERS = 4
 """Shorter key values may occur in a name or reason by chance, so they are not checked."""
 
+_SHOWN_COLUMNS = 20
 KEY_TYPES = (
     *(BinaryType, BooleanType, DateType, DecimalType, IntegerType, LongType, StringType),
     *(TimestampType, TimestamptzType, UUIDType),
@@ -96,10 +97,11 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", re.AS
 
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?"
-    r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?",
+    r"(?: ?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?))?",
     re.ASCII,
 )
-_UUID = re.compile("-?".join(f"[0-9A-Fa-f]{{{n}}}" for n in (8, 4, 4, 4, 12)))
+_UUID = re.compile(f"(?=({'-?'.join(f'[0-9A-Fa-f]{{{n}}}' for n in (8, 4, 4, 4, 12))}))")
+"""Also where digits stand before it."""
 
 _NO_UTF8 = frozenset(map(chr, range(0xD800, 0xE000)))
 """How Python reads bytes of a command line that are not UTF-8."""
@@ -156,7 +158,10 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
     plain = _fold_text(text)
     same = {each for value in checked for word, each in _read_meanings(value) if word == value}
     written = {each for _, each in _read_meanings(text)}
-    if any(_fold_text(value) in plain for value in checked) or same & written:
+    if (
+        any(value in text or _has_word(plain, _fold_text(value)) for value in checked)
+        or same & written
+    ):
         raise ConfigurationError(
             f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "
             "in the table",
@@ -169,6 +174,17 @@ def _fold_text(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
+def _has_word(text: str, word: str) -> bool:
+    """Return whether a text contains a word that no letters or digits continue."""
+    start = text.find(word)
+    while start >= 0:
+        around = text[max(start - 1, 0) : start] + text[start + len(word) :][:1]
+        if not any(map(str.isalnum, around)):
+            return True
+        start = text.find(word, start + 1)
+    return False
+
+
 def _read_meanings(text: str) -> Iterator[tuple[str, Decimal | datetime | UUID]]:
     """Yield the numbers, times and uuids in a text: each is the same key however it is written.
 
@@ -179,7 +195,7 @@ def _read_meanings(text: str) -> Iterator[tuple[str, Decimal | datetime | UUID]]
             yield number, Decimal(number)
     for time in _TIME.findall(text):
         with suppress(ValueError, OverflowError):  # no such time, or beyond the years 1 to 9999
-            found = datetime.fromisoformat(time)
+            found = datetime.fromisoformat(time.replace(" ", "T", 1).replace(" ", ""))
             yield time, found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     for uuid in _UUID.findall(text):
         yield uuid, UUID(uuid)
@@ -253,14 +269,22 @@ def _read_values(
 ) -> list[tuple[IcebergType, KeyValue]]:
     kind = _find_key_type(schema, column)
     if kind is None:
-        names = [name for name in schema.column_names if _find_key_type(schema, name)]
         # What stands before the = may be the value itself, if no column has this name.
-        known = column if column in schema.column_names else "a name before the = of a key"
+        known = column if column in schema.column_names else "what stands before the = of a key"
         raise ConfigurationError(
-            f"{known} is not a column of the table that can hold a key",
-            f"choose one of these columns: {', '.join(names)}",
+            f"{known} is not a column of the table that can hold a key", _suggest_columns(schema)
         )
     return [(kind, _read_value(kind, column, value)) for value in values]
+
+
+def _suggest_columns(schema: Schema) -> str:
+    names = [name for name in schema.column_names if _find_key_type(schema, name)]
+    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
+    types = ", ".join(sorted(kind.__name__.removesuffix("Type").lower() for kind in KEY_TYPES))
+    return (
+        f"choose one of these columns, in upper and lower case as here: "
+        f"{', '.join(names[:_SHOWN_COLUMNS])}{more}; a key has one of the types {types}"
+    )
 
 
 def _find_key_type(schema: Schema, column: str) -> IcebergType | None:

@@ -285,7 +285,7 @@ class RowExpiryReport(Report):
     )
     trimmed: int = 0
     held_by: tuple[str, ...] = Field(
-        (), description="open dead letters of change events: what was read since then stays"
+        (), description="open dead letters of change events: changes that were read since then stay"
     )
     problem: str = ""
     snapshot_ids: tuple[int, ...] = ()
@@ -306,8 +306,8 @@ class RowExpiryReport(Report):
         text = f"{name}: {verb} {trimmed} published before {at:%Y-%m-%d}"
         if self.held_by:
             text += (
-                f", and before the open dead letters {', '.join(self.held_by)}, which may need the "
-                f"values of older changes: `frazil dead-letters {self.stream}` shows them"
+                f", and before the open dead letters {', '.join(self.held_by)}, which may need "
+                f"values of older changes for another `changes.keep_days`"
             )
         return f"{self._describe_rows(name)}\n{text}" if self.column else text
 

@@ -28,6 +28,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import (
     Coordinates,
+    Offsets,
     Partition,
     count_coordinates,
     join_coordinates,
@@ -66,10 +67,10 @@ from frazil.state_tables.trim_rules import (
     Trimming,
     choose_trimmed,
     find_cut,
-    find_oldest_open,
+    find_holding,
+    find_open,
     flag_below,
     limit_deletes,
-    list_holding,
     list_places,
     list_read_columns,
     select_keys,
@@ -200,14 +201,19 @@ def select_expired_rows(
 class _Folded:
     """The changes that a state has folded at its merge position, without those removed since.
 
-    `oldest_open` are the offsets of the oldest dead letters that were open there: each may become
-    an older change, or has become one that is not folded yet.
+    `open_letters` are the offsets of the dead letters that were open there: each may become an
+    older change, or has become one that is not folded yet.
     """
 
     position: MergePosition
     changes: pa.Table
     history: History
-    oldest_open: Mapping[Partition, int]
+    open_letters: Mapping[Partition, Offsets]
+
+    @property
+    def oldest_open(self) -> dict[Partition, int]:
+        """Return the offset of the oldest open dead letter of each partition that has one."""
+        return {each: int(offsets[0]) for each, offsets in self.open_letters.items()}
 
 
 def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
@@ -262,7 +268,7 @@ def _read_folded(work: Workspace) -> _Folded | str:
     changes = changes.filter(pa.array(~select_rows_at(removed).flag(changes)))
     letters = read_dead_letters(work.store.find(stream.dead_letters_table))
     steps = trace_steps(replace(view.history, head=position.snapshot_id), stream.stream)
-    return _Folded(position, changes, view.history, find_oldest_open(letters, steps))
+    return _Folded(position, changes, view.history, find_open(letters, steps))
 
 
 def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpiryReport:
@@ -308,7 +314,9 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
     assert before is not None  # noqa: S101 - the caller has looked
     before_ms = int(before.timestamp() * 1000)
     cut = find_cut(folded.history, stream.stream, before_ms)
-    if holding := list_holding(stream, cut, folded.oldest_open):
+    longer_ms = before_ms - (stream.changes.keep_days or 0) * DAY_MS
+    released = find_cut(folded.history, stream.stream, longer_ms)
+    if holding := find_holding(stream, released, cut, folded.open_letters):
         cut = find_cut(folded.history, stream.stream, before_ms, holding)
         letters = tuple(describe_offset(*each, offset) for each, offset in sorted(holding.items()))
         report = report.model_copy(update={"held_by": letters})

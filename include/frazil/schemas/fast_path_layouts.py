@@ -118,7 +118,7 @@ class _Layouts:
                 columns = target.fields if target else ()
                 return {"fields": self._lay_out_fields(fields, source, columns)}
             case _, Scalar(), Primitive() | None if is_exact(source, target):
-                return _lay_out_scalar(node, source, is_asked=target is not None)
+                return _lay_out_scalar(node, source, target)
         raise NotOnFastPathError
 
     def _lay_out_fields(
@@ -156,12 +156,12 @@ def is_exact(source: Scalar, target: Primitive | None) -> bool:
 
 
 def _lay_out_scalar(  # noqa: PLR0911 - one for each kind
-    node: Json, source: Scalar, *, is_asked: bool
+    node: Json, source: Scalar, target: Primitive | None
 ) -> Json:
     match node:
-        case "long" if is_asked and source.encoding == MILLIS:
+        case "long" if target is not None and source.encoding == MILLIS:
             return MILLIS
-        case "string" if not is_asked:
+        case "string" if target is None:
             return "bytes"  # Spark's reader does not validate text without a column
         case str(word) if word in _WORDS:
             return word
@@ -169,8 +169,9 @@ def _lay_out_scalar(  # noqa: PLR0911 - one for each kind
             return {"symbols": symbols}
         case {"type": "bytes", "logicalType": "decimal"}:
             return {"decimal": 0}
-        case {"type": "fixed", "size": int(size), "logicalType": "decimal"}:
-            if size <= MAX_BYTES:
+        case {"type": "fixed", "size": int(size), "logicalType": "decimal", "precision": int(most)}:
+            # Spark refuses numbers of more digits, which a wider column would hold.
+            if size <= MAX_BYTES and (target is None or target.parameters[0] <= most):
                 return {"decimal": size}
         case {"type": "fixed", "size": int(size)}:
             return {"fixed": size}

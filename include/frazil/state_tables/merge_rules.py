@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -84,7 +85,8 @@ def is_added(stream: Stream, name: str) -> bool:
 def find_position(state: History, stream: str, *, rebuild: bool = False) -> MergePosition | None:
     """Return the merge position of the newest state snapshot that has one; None for none.
 
-    A `rebuild` needs less of it: what this release knows of a newer position, or none.
+    A `rebuild` only needs what this release knows of the position of a newer one: the change table
+    and its key, which must still be the same.
 
     Raises:
         MergeHaltedError: this release cannot read the position.
@@ -93,28 +95,22 @@ def find_position(state: History, stream: str, *, rebuild: bool = False) -> Merg
         text = entry.summary.get(keys.merge_key(stream))
         if text is not None:
             try:
-                return MergePosition.parse(text)
+                extra: Literal["ignore", "forbid"] = "ignore" if rebuild else "forbid"
+                return MergePosition.model_validate_json(text, extra=extra)
             except ValidationError as error:
-                if rebuild:
-                    return _read_known(text)
+                instead = "" if rebuild else f", or `frazil merge {stream} --rebuild`"
                 raise MergeHaltedError(
                     f"state table {state.table}: snapshot {entry.snapshot_id} has a merge position "
                     "that this release cannot read; nothing was written",
-                    "use the newest release that wrote this table, or "
-                    f"`frazil merge {stream} --rebuild`",
+                    f"use the newest release that wrote this table{instead}",
                 ) from error
     return None
 
 
-def _read_known(text: str) -> MergePosition | None:
-    """Read a position without the fields that this release does not know; None if it cannot.
-
-    Its table and key still tell a rebuild that the change table is another one.
-    """
-    try:
-        return MergePosition.model_validate_json(text, extra="ignore")
-    except ValidationError:
-        return None
+def has_position(state: History, stream: str) -> bool:
+    """Return whether the state has a merge position, even one that this release cannot read."""
+    key = keys.merge_key(stream)
+    return any(key in entry.summary for entry in walk_ancestors(state, beyond_metadata=False))
 
 
 def plan_merge(

@@ -85,14 +85,13 @@ class _Check:
 
     def _read(self, rows: StateRows, snapshot: SourceSnapshot) -> Reading:
         """Return where both sides are; partitions without a row in the state tell no position."""
-        state = _read_offsets(self.work)
-        read = {
-            (topic, number)
+        names, state = self.work.stream.source.names, _read_offsets(self.work)
+        newest = {
+            (topic, number): rows.newest.get((topic, number))
             for topic, offsets in state.items()
             for number, offset in enumerate(offsets)
-            if offset
+            if offset and topic in names
         }
-        newest = {**dict.fromkeys(read), **rows.newest}
         self.looks += 1
         return Reading(snapshot.lsn, find_position(newest), time.monotonic())
 
@@ -114,7 +113,7 @@ class _Check:
 
     def _require_one_source(self, rows: StateRows) -> None:
         tables = sorted({f"{schema}.{table}" for _, schema, table in rows.sources})
-        databases = ", ".join(sorted({str(database) for database, *_ in rows.sources}))
+        databases = ", ".join(sorted({database or "(none)" for database, *_ in rows.sources}))
         if len(tables) > 1:
             raise IncompatibleTableError(
                 f"stream {self.work.stream.stream}: its rows come from several tables: "

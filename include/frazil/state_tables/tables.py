@@ -42,7 +42,7 @@ from frazil.state_tables.merge_rules import (
     DELETED_AT,
     UNAVAILABLE,
     find_operation,
-    find_position,
+    has_position,
     is_added,
 )
 from frazil.streams.change_events import SOURCE_SEQUENCES
@@ -215,7 +215,7 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
     last_id = table.metadata.last_column_id
     followed = follow_schema(table.schema(), fields, pairs, last_id, _OWN_COLUMNS)
     replaced = [name for name in stream.table.id_columns if name in followed.added]
-    if replaced and find_position(state.history, stream.stream) is not None:
+    if replaced and has_position(state.history, stream.stream):
         raise MergeHaltedError(
             f"stream {stream.stream}: key column {', '.join(replaced)} has another type than in "
             f"the rows of {state.name}; nothing was written",

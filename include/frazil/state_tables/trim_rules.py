@@ -55,15 +55,21 @@ def find_cut(
     return {}
 
 
-def list_holding(stream: Stream, cut: Limits, oldest_open: Limits) -> dict[Partition, int]:
-    """Return the open dead letters below the cut that may still need older changes.
+def find_holding(
+    stream: Stream, released: Limits, cut: Limits, open_letters: Mapping[Partition, Offsets]
+) -> dict[Partition, int]:
+    """Return the oldest open dead letter of each partition that holds changes below the cut.
 
     A change event may lack values, which an older change has: with a changed key that of another
-    key, which a later change of that key would otherwise replace.
+    key, which a later change of that key would otherwise replace. Those below `released` hold
+    nothing any more, since some can never be restored.
     """
-    if stream.value.change_events is None:
-        return {}
-    return {each: offset for each, offset in oldest_open.items() if offset < cut.get(each, 0)}
+    found = dict[Partition, int]()
+    for each, offsets in open_letters.items() if stream.value.change_events is not None else ():
+        place = int(np.searchsorted(offsets, released.get(each, 0)))
+        if place < len(offsets) and offsets[place] < cut.get(each, 0):
+            found[each] = int(offsets[place])
+    return found
 
 
 def limit_deletes(stream: Stream, cut: Limits, oldest_open: Limits) -> dict[Partition, int]:
@@ -232,14 +238,14 @@ def _read_keys(rows: pa.Table, ids: Sequence[str]) -> list[tuple[object, ...]]:
     return list(zip(*(rows[name].to_pylist() for name in ids), strict=True))
 
 
-def find_oldest_open(
+def find_open(
     dead_letters: Mapping[Partition, Mapping[str, Offsets]], steps: tuple[Step, ...]
-) -> dict[Partition, int]:
-    """Return the offset of the oldest open dead letter of each partition that has one."""
-    attempts, spans, found = list_attempts(steps), list_spans(steps), dict[Partition, int]()
+) -> dict[Partition, Offsets]:
+    """Return the offsets of the open dead letters of each partition that has some, ascending."""
+    attempts, spans, found = list_attempts(steps), list_spans(steps), dict[Partition, Offsets]()
     for partition, held in dead_letters.items():
         resolved = list_resolved(steps, partition)
         open_ones, _ = select_open(held, spans.get(partition, Spans()), attempts, resolved)
         if len(open_ones):
-            found[partition] = int(open_ones[0])
+            found[partition] = open_ones
     return found

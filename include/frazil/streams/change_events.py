@@ -3,7 +3,7 @@
 docs/cdc.md explains them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from frazil.messages import MessagePart
@@ -51,18 +51,17 @@ class ChangeEvents(MessagePart):
     decimals: Decimals = "precise"
 
 
-def refuse_reserved_fields(
-    columns: Mapping[str, str], events: ChangeEvents | None, rest: str | None
-) -> None:
-    """Refuse columns that read a field which Frazil itself writes into a flattened value.
+def refuse_fields(columns: Mapping[str, str], fields: Collection[str], *path: str) -> None:
+    """Refuse columns that read fields which Frazil itself writes into a flattened value.
 
     Raises:
-        FieldError: there is one; its path is that of the column.
+        FieldError: there is one; `path` leads to the columns.
     """
-    is_flattened = events is not None or rest is not None
     for name, text in columns.items():
         field = parse_column(name, text).field
-        # The type of the rest alone asks for it, in any stream.
-        if text == REST_TYPE or (is_flattened and field in RESERVED_FIELDS):
-            reason = f"from {field!r}: the name is reserved, Frazil writes such a field itself"
-            raise FieldError(("columns", name), reason)
+        if field in fields:
+            reason = (
+                f"from {field!r}: Frazil writes such a field itself, so a record's own cannot be "
+                "read; give it another name where it is produced"
+            )
+            raise FieldError((*path, name), reason)

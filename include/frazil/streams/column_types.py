@@ -208,7 +208,8 @@ class _Parser:
         while True:
             name = self.take()
             if not _NAME.match(name):
-                message = f"a field name expected, {name!r} found in {self.text!r}{_IN_STRUCT}"
+                message = f"a field name expected, {name!r} found in {self.text!r}"
+                message += _IN_STRUCT * (name[0].isdigit() or name[0] in "\"'")
                 raise ValueError(message)
             self.take(":")
             fields.append(self.parse_column(name))

@@ -21,8 +21,8 @@ from frazil.streams.column_types import FieldError
 from frazil.streams.sections import Section
 
 SEPARATOR = "__"
-_LONGEST_NAME = 255 - len(DEAD_LETTERS_SUFFIX)
-"""In letters: file systems take folders of 255 bytes, and a table's dead letters are in a table."""
+_LONGEST_FOLDER = 255
+"""In letters, the names of a table and of its namespace: each is a folder of a file system."""
 _TABLE_NAME = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)+\Z")
 
 
@@ -35,8 +35,13 @@ def parse_table_name(name: str) -> str:
     if not _TABLE_NAME.match(name):
         message = f"{name!r} is not `namespace.table` in lower case"
         raise ValueError(message)
-    if (length := max(map(len, name.split(".")))) > _LONGEST_NAME:
-        message = f"a name of {length} letters: at most {_LONGEST_NAME} in each part"
+    namespace, _, table = name.rpartition(".")
+    if len(table) + len(DEAD_LETTERS_SUFFIX) > _LONGEST_FOLDER or len(namespace) > _LONGEST_FOLDER:
+        message = (
+            f"a name of {len(table)} letters in a namespace of {len(namespace)}: at most "
+            f"{_LONGEST_FOLDER - len(DEAD_LETTERS_SUFFIX)} and {_LONGEST_FOLDER}, since both are "
+            f"folders, and dead letters are in a table with {DEAD_LETTERS_SUFFIX} behind its name"
+        )
         raise ValueError(message)
     if name.endswith(DEAD_LETTERS_SUFFIX):
         message = f"names ending in {DEAD_LETTERS_SUFFIX} belong to dead letters"

@@ -21,11 +21,13 @@ from pydantic import (
 from frazil.streams.change_events import (
     EVENT_COLUMNS,
     OP,
+    RESERVED_FIELDS,
+    REST_FIELD,
     REST_TYPE,
     ChangeEvents,
     Decimals,
     Truncate,
-    refuse_reserved_fields,
+    refuse_fields,
 )
 from frazil.streams.column_types import (
     Column,
@@ -89,7 +91,22 @@ def _write_column(given: object) -> object:
     )
 
 
+def _validate_columns(columns: dict[str, str]) -> dict[str, str]:
+    """Return the texts of columns that can be parsed and differ."""
+    validate_distinct_fields(tuple(_parse_column(*entry) for entry in columns.items()))
+    refuse_fields(columns, {REST_FIELD})
+    return columns
+
+
+def _parse_column(name: str, text: str) -> Column:
+    try:
+        return parse_column(name, text)
+    except ValueError as error:
+        raise FieldError((name,), str(error)) from error
+
+
 ColumnText = Annotated[str, BeforeValidator(_write_column)]
+Columns = Annotated[dict[str, ColumnText], AfterValidator(_validate_columns)]
 
 
 class Value(Section):
@@ -102,7 +119,7 @@ class Value(Section):
         "each value; `by_latest_schema` decodes values without an id by the latest version of the "
         "subject",
     )
-    columns: dict[str, ColumnText] = Field(
+    columns: Columns = Field(
         default_factory=dict,
         description="name → type, or name → `{type: …, from: FIELD}` for a field with another "
         "name; `!` means required. `string` and `raw` have one column, `value`. With a registry, "
@@ -146,12 +163,6 @@ class Value(Section):
         if rest is not None:
             validate_column_name(rest)
         return rest
-
-    @field_validator("columns")
-    @classmethod
-    def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
-        validate_distinct_fields(tuple(_parse_column(*entry) for entry in columns.items()))
-        return columns
 
     @model_validator(mode="after")
     def _columns_fit_convert(self) -> "Value":
@@ -212,7 +223,8 @@ class Value(Section):
 
     @model_validator(mode="after")
     def _rest_is_a_further_column(self) -> "Value":
-        refuse_reserved_fields(self.columns, self.change_events, self.rest)
+        if self.change_events is not None or self.rest is not None:
+            refuse_fields(self.columns, RESERVED_FIELDS, "columns")
         if self.rest is None:
             return self
         is_read_by_workers = self.convert == "json" or self.change_events is not None
@@ -277,7 +289,7 @@ class Key(Section):
         description="type of the column, for example `struct<id: long!>`; default: `string` for "
         "`string`, `binary` for `raw`, with a registry the type of the registered schema",
     )
-    columns: dict[str, ColumnText] = Field(
+    columns: Columns = Field(
         {},
         description="instead of `column` and `type`: a column for each field of the key, name → "
         "type as in `value.columns`",
@@ -291,12 +303,6 @@ class Key(Section):
     )
     message: MessageName = None
     unknown_id: UnknownId = "wait"
-
-    @field_validator("columns")
-    @classmethod
-    def _columns_parse(cls, columns: dict[str, str]) -> dict[str, str]:
-        validate_distinct_fields(tuple(_parse_column(*entry) for entry in columns.items()))
-        return columns
 
     @model_validator(mode="after")
     def _type_fits_convert(self) -> "Key":
@@ -365,13 +371,6 @@ def list_chosen(section: Section) -> set[str]:
     """List the options that differ from their default, so that a dumped stream can be loaded."""
     fields, is_set = type(section).model_fields, section.model_fields_set
     return {name for name in is_set if getattr(section, name) != fields[name].get_default()}
-
-
-def _parse_column(name: str, text: str) -> Column:
-    try:
-        return parse_column(name, text)
-    except ValueError as error:
-        raise FieldError((name,), str(error)) from error
 
 
 TopicName = Annotated[str, Field(min_length=1, max_length=249), AfterValidator(require_topic_name)]

@@ -53,7 +53,10 @@ def require_topic_name(name: str) -> str:
         ValueError: no topic has such a name.
     """
     if name in {".", ".."} or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        message = "no topic has this name: write letters, digits, `.`, `_` and `-`, not `.` or `..`"
+        message = (
+            "no topic has this name: names have letters, digits, `.`, `_` and `-`, and `.` and "
+            "`..` alone are none"
+        )
         raise ValueError(message)
     return name
 

@@ -107,6 +107,24 @@ def test_a_damaged_payload_is_whole_by_another_reader_or_not_sure() -> None:
         assert row == plain(read_by_fastavro(payloads[place]), row)
 
 
+@pytest.mark.parametrize(
+    ("size", "kind", "is_read"),
+    [
+        *((1, "decimal(1,0)", True), (1, "decimal(2,0)", True), (1, "decimal(4,0)", False)),
+        *((4, "decimal(9,0)", True), (4, "decimal(10,0)", False), (8, "decimal(18,0)", True)),
+    ],
+)
+def test_a_fixed_decimal_is_left_to_spark_where_a_column_has_more_digits_than_its_bytes(
+    size: int,
+    kind: str,
+    is_read: bool,  # noqa: FBT001
+) -> None:
+    fixed = {"type": "fixed", "name": "F", "size": size, "logicalType": "decimal", "precision": 1}
+    for schema in (fixed, ["null", fixed]):
+        record = {"type": "record", "name": "R", "fields": [{"name": "n", "type": schema}]}
+        assert bool(lay_out(record, {"n": kind})) is is_read
+
+
 def test_what_has_no_value_or_another_header_is_left_to_spark() -> None:
     good = make_payload(random.Random(7), 1)
 

@@ -223,6 +223,25 @@ def test_the_next_address_is_asked_where_one_does_not_answer(
     assert SchemaRegistry({**config, "max.retries": "0"}).probe() == "1 subjects"
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://a:8081,me:pw@b:8081", "http://us,er:pw@h:81", "me:pw@a:8081", "", " , ", "http://:81"],
+)
+def test_an_address_without_scheme_or_host_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="no valid scheme, host and port") as refusal:
+        SchemaRegistry({"url": url})
+
+    assert "pw" not in str(refusal.value)
+
+
+def test_a_comma_may_follow_the_last_address(
+    picky_registry: tuple[str, Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"url": f"{picky_registry[0]}, ", "token": "sesame"}
+
+    assert SchemaRegistry(connect(monkeypatch, extra=extra)).probe() == "1 subjects"
+
+
 def test_all_addresses_are_named_where_none_answers() -> None:
     registry = SchemaRegistry({"url": "http://me:pw@127.0.0.1:1, http://127.0.0.1:2"})
 

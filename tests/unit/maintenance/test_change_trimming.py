@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import time_machine
@@ -31,7 +32,7 @@ from frazil.recovery.replay_rules import list_erased_offsets, require_not_trimme
 from frazil.state_tables.merge_rules import find_position, plan_merge
 from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
-from frazil.state_tables.trim_rules import Trimming, choose_trimmed, find_cut, list_holding
+from frazil.state_tables.trim_rules import Trimming, choose_trimmed, find_cut, find_holding
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -311,23 +312,49 @@ def test_the_history_is_cut_below_what_an_open_dead_letter_may_need(
     cut = find_cut(lake.history, "orders", before_ms, {("orders", partition): offset})
 
     assert cut == {("orders", n): end for n, end in enumerate(ends)}
-    assert list_holding(lake.stream, cut, {("orders", 0): 0}) == {}  # no change events
 
 
-def test_a_report_names_the_dead_letters_that_hold_a_trimming(lake: Dated) -> None:
-    report = lake.expire().model_copy(update={"held_by": ("orders:0:5",)})
+@dataclass(frozen=True)
+class DatedEvents(Dated):
+    """A stream of change events; a record is so old as its batch."""
 
-    assert "before the open dead letters orders:0:5, which may need" in report.text
-    assert "`frazil dead-letters orders`" in report.text
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        row = EventLake.make_row(change, place)
+        return {**row, "_kafka": {**place, "timestamp": NOW, "headers": None}}
+
+
+def test_an_open_dead_letter_of_change_events_holds_the_trimming_for_a_while(
+    tmp_path: Path,
+) -> None:
+    table = {"name": "states.orders", "mode": "upsert", "id_columns": ["id"]}
+    with time_machine.travel(NOW - timedelta(days=51)):
+        lake = make_state_lake(DatedEvents, tmp_path, "orders", **EVENTS, **KEEP, table=table)
+    lake.publish_at(50, (Event(1, "c", 1), Event(1, "u", 2)))
+    lake.publish_at(40, (Event(2, BAD, 3), Event(1, "u", 4)))
+    lake.publish_at(39, (Event(1, "u", 5),))
+    lake.put_state([], lake.position(COUNTS))
+
+    with time_machine.travel(NOW):
+        held = lake.expire()
+    assert lake.changes_left() == [(0, 1), (0, 3), (0, 4)]
+    with time_machine.travel(NOW + timedelta(days=21)):
+        released = lake.expire("later")
+
+    assert lake.changes_left() == [(0, 4)]
+    assert (held.held_by, released.held_by) == (("orders:0:2",), ())
+    assert "before the open dead letters orders:0:2, which may need" in held.text
+    lake.close()
 
 
 def test_a_dead_letter_that_lacks_values_finds_them_after_a_trimming() -> None:
     needs_more = 0
-    for sent in map(Sent.make, range(12)):
+    for sent in map(Sent.make, range(4)):
         lacking = [n for n, row in enumerate(sent.rows) if row["_unavailable"]]
         for letter in lacking:
             cut = {("orders", 0): len(sent.rows)}
-            holding = list_holding(sent.stream, cut, {("orders", 0): letter})
+            letters = {("orders", 0): np.array([letter])}
+            holding = find_holding(sent.stream, {}, cut, letters)
             assert sent.folds(sent.trim(holding["orders", 0], letter)), letter
             needs_more += not sent.folds(sent.trim(len(sent.rows), letter))
     assert needs_more

@@ -14,6 +14,7 @@ from frazil.state_tables.merge_rules import (
     MergePlan,
     describe_disagreement,
     find_position,
+    has_position,
     hash_rules,
     plan_merge,
     require_compacted,
@@ -124,13 +125,18 @@ def test_a_position_is_inherited_and_an_unreadable_one_halts() -> None:
         find_position(entries_of((1, None, {key: newer})), "customers")
 
 
-def test_a_rebuild_needs_no_readable_position() -> None:
+def test_a_rebuild_needs_only_what_it_knows_of_a_position() -> None:
     key, kept = keys.merge_key("customers"), position_at(7)
     newer = json.dumps({**json.loads(kept.encode()), "floors": True})
 
-    for text, expected in ((newer, kept), ('{"v": 2}', None), ("[", None)):
+    history = entries_of((1, None, {key: newer}))
+    assert find_position(history, "customers", rebuild=True) == kept
+    for text in ('{"v": 2}', "["):
         history = entries_of((1, None, {key: text}))
-        assert find_position(history, "customers", rebuild=True) == expected
+        with pytest.raises(MergeHaltedError, match="cannot read") as refusal:
+            find_position(history, "customers", rebuild=True)
+        assert "--rebuild" not in refusal.value.next_step
+        assert has_position(history, "customers")
 
 
 @pytest.mark.parametrize(

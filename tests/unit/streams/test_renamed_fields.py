@@ -59,6 +59,7 @@ def test_a_wrong_from_is_refused(sections: dict[str, object], reason: str) -> No
         make_stream(**sections)
 
 
+KEY = {"convert": "json"}
 EVENTS = {"transform": "flatten_debezium"}
 RESERVED = [
     *((EVENTS, f"_frazil_{name}") for name in ("op", "unavailable", "source", "rest")),
@@ -73,11 +74,18 @@ def test_a_field_that_frazil_writes_itself_cannot_be_read(
 ) -> None:
     columns = {"id": "long", "x": {"type": "string", "from": field}}
 
-    with pytest.raises(ValidationError, match=f"from '{field}': the name is reserved") as raised:
+    with pytest.raises(ValidationError, match=f"from '{field}': Frazil writes such a") as raised:
         make_stream(value={**options, "columns": columns})
 
-    cause = raised.value.errors()[0]["ctx"]["error"]
-    assert cause.path == ("columns", "x")
+    [error] = raised.value.errors()
+    assert (*error["loc"], *error["ctx"]["error"].path) == ("value", "columns", "x")
+
+
+@pytest.mark.parametrize("text", ["string from '_frazil_rest'", 'string!  from "_frazil_rest"'])
+def test_no_column_reads_the_field_of_the_rest_however_it_is_written(text: str) -> None:
+    for sections in ({"value": {"columns": {"x": text}}}, {"key": {**KEY, "columns": {"x": text}}}):
+        with pytest.raises(ValidationError, match="Frazil writes such a field itself"):
+            make_stream(**sections)
 
 
 def test_other_fields_with_the_prefix_may_be_read() -> None:
