@@ -2,8 +2,9 @@
 
     PYTHONPATH=tests python tests/bench/state_merges.py
 
-ROWS (2,000,000) keys are inserted, then ROUNDS (3) times CHANGES (200,000) of them change: *local*
-keys are the newest fiftieth, *scattered* ones are of all rows. Then MERGES (10) small merges of
+ROWS (2,000,000) keys are inserted, then ROUNDS (3) times CHANGES (200,000) changes of them come:
+*local* keys are those of the newest of 28 days, *scattered* ones of all rows; some keys change more
+than once. Then MERGES (10) small merges of
 local keys follow; after each EVERY (10) of them a compaction, as by schedule. Scans are compared
 with the same state right after its compaction. The change table is compared with an append stream
 of the same records, after a second append stream has read them, whose time is left out: who reads
@@ -43,10 +44,9 @@ from frazil.workspace import Workspace, open_workspace
 PARTITIONS = 4
 BATCH = 1_000_000
 SCANS = 5
-LOCAL_SHARE = 50
+DAYS = 28
 EVERY = int(os.environ.get("EVERY", "10"))
 COLUMNS = {"id": "long!", "op": "string", "at": "long!", "day": "date", "name": "string"}
-DAYS = 28
 
 
 def make_changes(keys: Iterator[int], op: str, at: int, rows: int) -> Iterator[tuple[int, bytes]]:
@@ -207,9 +207,9 @@ class Bench:
 
 
 def draw(kind: str, rows: int, changes: int, dice: random.Random) -> Iterator[int]:
-    """Yield the keys of a round."""
-    first = rows - rows // LOCAL_SHARE if kind == "local" else 0
-    return iter(sorted({dice.randrange(first, rows) for _ in range(changes)}))
+    """Yield the key of each change of a round; some change several times."""
+    first = rows - rows // DAYS if kind == "local" else 0
+    return (dice.randrange(first, rows) for _ in range(changes))
 
 
 def main(rows: int, changes: int, rounds: int, merges: int) -> dict[str, Any]:
