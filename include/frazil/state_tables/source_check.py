@@ -86,12 +86,14 @@ class _Check:
     def _read(self, rows: StateRows, snapshot: SourceSnapshot) -> Reading:
         """Return where both sides are; partitions without a row in the state tell no position."""
         names, state = self.work.stream.source.names, _read_offsets(self.work)
-        newest = {
-            (topic, number): rows.newest.get((topic, number))
+        read = {
+            (topic, number)
             for topic, offsets in state.items()
             for number, offset in enumerate(offsets)
-            if offset and topic in names
+            if offset
         }
+        known = {**dict.fromkeys(read), **rows.newest}
+        newest = {each: lsn for each, lsn in known.items() if each[0] in names}
         self.looks += 1
         return Reading(snapshot.lsn, find_position(newest), time.monotonic())
 
