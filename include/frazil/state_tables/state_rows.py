@@ -81,7 +81,7 @@ def _read_versions(rows: pa.RecordBatch) -> list[int]:
 
 
 def _number_topic(topic: str) -> int:
-    """Return a number for a topic that no other topic has, in any process."""
+    """Return a number for a topic: 64 bits of a digest of its name."""
     digest = hashlib.blake2b(topic.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 

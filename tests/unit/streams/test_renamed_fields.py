@@ -92,8 +92,10 @@ def test_other_fields_with_the_prefix_may_be_read() -> None:
     columns = {"id": "long", "x": {"type": "string", "from": "_frazil_x"}}
 
     for options in (EVENTS, {"rest": "others"}, {}):
-        make_stream(value={**options, "columns": columns})
-    make_stream(value={"columns": {"x": {"type": "string", "from": "_frazil_op"}}})
+        stream = make_stream(value={**options, "columns": columns})
+        assert [each.field for each in stream.value.parsed_columns[:2]] == ["id", "_frazil_x"]
+    plain = make_stream(value={"columns": {"x": {"type": "string", "from": "_frazil_op"}}})
+    assert plain.value.parsed_columns[0].field == "_frazil_op"
 
 
 def test_a_key_s_column_and_a_value_s_field_may_have_one_name() -> None:
