@@ -137,3 +137,21 @@ def test_odd_names_and_symbols_are_read(spark: SparkSession) -> None:
     found = decode_by_spark(spark, columns, [encode(json.loads(plain), value)], "json", options)
 
     assert found == [{"id": 7, "first": "it's", "size": "größe", "all": ["new-order", "größe"]}]
+
+
+@pytest.mark.parametrize(
+    ("size", "number", "found"),
+    [(1, 9, {"n": 9}), (1, -125, "malformed_avro"), (4, 2**31 - 1, "malformed_avro")],
+)
+def test_a_fixed_decimal_with_more_digits_than_its_bytes_always_hold_is_a_dead_letter(
+    spark: SparkSession, size: int, number: int, found: object
+) -> None:
+    digits = {1: 2, 4: 9}[size]
+    fixed = {"type": "fixed", "name": "F", "size": size, "logicalType": "decimal"}
+    schema = record(("n", {**fixed, "precision": digits}))
+    columns = {"n": "decimal(10,0)"}
+    options = use_schema(columns, "AVRO", json.dumps(schema))
+
+    payload = number.to_bytes(size, signed=True)
+
+    assert decode_by_spark(spark, columns, [payload], "json", options) == [found]

@@ -68,7 +68,7 @@ from frazil.observability.audit_rules import (
     restore_rows,
 )
 from frazil.schemas.inferred_columns import with_event_key
-from frazil.state_tables.state_audit import audit_state, list_unchecked_merges
+from frazil.state_tables.state_audit import StateAudit, audit_state
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -114,18 +114,16 @@ def audit_table(store: TableStore, stream: Stream, log: OffsetLog) -> AuditRepor
         findings += judge_partition(view, tally)
     claims = [_read_claim(index, step) for index, step in enumerate(evidence.steps) if step.ranges]
     findings += judge_batches([claim for claim in claims if claim is not None], tally)
-    if stream.table.state is not None:
-        findings += [Finding(invariant=i, text=text) for i, text in audit_state(store, stream)]
+    state = StateAudit() if stream.table.state is None else audit_state(store, stream)
+    findings += [Finding(invariant=i, text=text) for i, text in state.findings]
     counts = _count(evidence, tally, dead_letters)
     report = _build_report(stream, evidence, tuple(findings), counts)
-    return report.model_copy(
-        update={"facts_line": report.facts_line + _describe_unchecked_merges(store, stream)}
-    )
+    return report.model_copy(update={"facts_line": report.facts_line + _describe_unchecked(state)})
 
 
-def _describe_unchecked_merges(store: TableStore, stream: Stream) -> str:
+def _describe_unchecked(state: StateAudit) -> str:
     """Describe the merges whose counts a newer release wrote; empty if there are none."""
-    unchecked = list_unchecked_merges(store, stream) if stream.table.state is not None else []
+    unchecked = state.unchecked_merges
     if not unchecked:
         return ""
     return (

@@ -6,6 +6,7 @@ Both tables are read by PyIceberg and held in memory.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -43,19 +44,42 @@ _PLACE = ("topic", "partition", "offset")
 _SHOWN = 5
 
 
-def audit_state(store: TableStore, stream: Stream) -> Findings:
-    """Yield the broken invariants of a state table, M1, M4 or M5, with a text; none if it is right.
+@dataclass(frozen=True)
+class StateAudit:
+    """Broken invariants of a state table with a text, and merge snapshots that were not checked.
+
+    A newer release wrote the counts of the latter, the newest first. They are no finding: the rows
+    are compared all the same.
+    """
+
+    findings: tuple[tuple[StateInvariant, str], ...] = ()
+    unchecked_merges: tuple[int, ...] = ()
+
+
+def audit_state(store: TableStore, stream: Stream) -> StateAudit:
+    """Audit a state table; there are no findings if it is right, or does not exist yet.
 
     A state that is behind its changes is compared with the changes that it has folded, as long as
     the change table has that snapshot.
+
+    Raises:
+        MergeHaltedError: this release cannot read the newest merge position.
     """
-    name = require_state(stream).name
-    view, changes = TableView(store, name), TableView(store, stream.table.name)
+    view = TableView(store, require_state(stream).name)
     if view.found is None:
-        return
+        return StateAudit()
     history = for_reading(view.history)
+    merges = [*_read_counts(history, stream.stream)]
+    return StateAudit(
+        findings=(*_check_counts(merges), *_check_rows(store, stream, view, history)),
+        unchecked_merges=tuple(number for number, counts in merges if counts is None),
+    )
+
+
+def _check_rows(store: TableStore, stream: Stream, view: TableView, history: History) -> Findings:
+    """Compare the rows of the state with its changes."""
+    name, changes = require_state(stream).name, TableView(store, stream.table.name)
     position = find_position(history, stream.stream)
-    yield from _check_counts(history, stream.stream)
     if position is None:
         if view.table.scan().count():
             yield "M1", f"state table {name} has rows and no merge position"
@@ -89,22 +113,10 @@ def _list_removed(changes: History, position: MergePosition) -> list[LedgerEntry
     ]
 
 
-def _check_counts(history: History, stream: str) -> Findings:
-    for snapshot_id, counts in _read_counts(history, stream):
+def _check_counts(merges: Sequence[tuple[int, MergeCounts | None]]) -> Findings:
+    for snapshot_id, counts in merges:
         if counts is not None and not counts.is_balanced:
             yield "M4", f"merge snapshot {snapshot_id}: {counts.text}: not balanced"
-
-
-def list_unchecked_merges(store: TableStore, stream: Stream) -> list[int]:
-    """List the merge snapshots whose counts this release cannot read, the newest first.
-
-    A newer release wrote them. They are no finding: the rows are compared all the same.
-    """
-    view = TableView(store, require_state(stream).name)
-    if view.found is None:
-        return []
-    merges = _read_counts(for_reading(view.history), stream.stream)
-    return [snapshot_id for snapshot_id, counts in merges if counts is None]
 
 
 def _read_counts(history: History, stream: str) -> Iterator[tuple[int, MergeCounts | None]]:

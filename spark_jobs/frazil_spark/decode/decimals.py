@@ -27,7 +27,12 @@ from frazil.streams.column_types import (
 from frazil_spark.decode.frame import find_bytes
 
 _SHORT_TEXT = '"(?!-?[0-9]{1,19}(?:[.][0-9]{1,18})?")'
-_SUSPECT = rf"{_SHORT_TEXT}|-?[0-9.]++[eE][+-]?[0-9]{{2}}|-?[0-9.]{{12,20}}+[eE]-|-?[0-9.]{{21}}"
+_SHORT_NUMBER = "-?[0-9.]{1,11}+[^0-9.eE]"
+"""What most records have: the pattern of suspects leaves it at once."""
+_SUSPECT = (
+    rf"(?!{_SHORT_NUMBER})(?:{_SHORT_TEXT}"
+    r"|-?[0-9.]++[eE][+-]?[0-9]{2}|-?[0-9.]{12,20}+[eE]-|-?[0-9.]{21})"
+)
 """A short exponent counts behind a long fraction: together they may pass the digits to spare."""
 _LONG_EXPONENT = r"-?[0.]+[eE][+-]?0*[1-9][0-9]{2}|-?[0-9.]+[eE][+-]?0*[1-9][0-9]{3}"
 """Not `1e300`, which may be a double of another field; as a decimal a variant shows its misfit."""
@@ -79,7 +84,7 @@ def _find_suspects(payload: str, anchors: Iterable[str]) -> str:
     that begins with a choice.
     """
     text = f"CAST({payload} AS STRING)"
-    suspects = [f"{text} RLIKE r'{before}(?:{_SUSPECT})'" for before in sorted(anchors)]
+    suspects = [f"{text} RLIKE r'{before}{_SUSPECT}'" for before in sorted(anchors)]
     escaped = f"{find_bytes(payload, _ESCAPE)} AND {text} RLIKE r'{_ESCAPED_NAME}'"
     return " OR ".join([*suspects, escaped])
 

@@ -164,7 +164,8 @@ def kafka_struct(schema_id: Column | None = None) -> Column:
     and before 1582 or after 9999: Spark's source changes the former, Python cannot read the latter.
     """
     is_kept = F.expr(
-        f"unix_millis(timestamp) BETWEEN {FIRST_TIMESTAMP_MS} AND {LAST_TIMESTAMP_MS} "
+        f"timestamp >= timestamp_millis({FIRST_TIMESTAMP_MS}) "
+        f"AND timestamp < timestamp_millis({LAST_TIMESTAMP_MS + 1}) "
         "AND unix_millis(timestamp) != -1"
     )
     return F.struct(

@@ -60,7 +60,12 @@ from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
 VALID_UTF8 = "_frazil_valid_utf8"
 WHOLE = "_frazil_whole"
 _DECODED = "_frazil_decoded"
-_RECORDS = "_frazil_records"
+_MISREAD = "_frazil_misread"
+_ESCAPED = "_frazil_escaped"
+_RECORDS = "_frazil_null"
+"""The name of the added array; `null` in it, since one search among the bytes is for both."""
+# `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
+_FIRST, _SECOND = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
 _CLOSING = r"null[ \t\r\n]*\]"
 _CORRUPT = "_frazil_corrupt"
 _BLANKS = r"' \t\r\n'"
@@ -218,23 +223,24 @@ def _parse_records(
     payload, kept = (PAYLOAD, PAYLOAD) if options.has_payload else ("value", VALUE)
     fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
     kind = decoded_ddl(fields, by_field=True)
-    wrapped = _wrap(payload, fields.fields)
     schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
-    decoded = F.from_json(F.expr(wrapped), schema, _PARSER_OPTIONS)
-    # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
-    first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
-    whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
-    whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND NOT {_closes(kept)}"
+    # A column of its own: Spark compiles it, and interprets what is inside `from_json`.
+    misread = find_misread_decimals(payload, fields.fields) or "false"
+    checked = records.withColumn(_MISREAD, F.expr(misread))
+    decoded = F.from_json(F.expr(_wrap(payload)), schema, _PARSER_OPTIONS)
+    whole = _is_whole(kept)
     whole += f" AND NOT {_has_raw_control(kept)}" if "BINARY" in kind else ""
     schema_id = F.col(WireFrame(options.part, options.wire).id_column) if options.wire else None
-    parsed = records.select(
+    parsed = checked.select(
         decoded.alias(_DECODED),
+        _MISREAD,
         kafka_struct(schema_id).alias(KAFKA),
         F.col("value").alias(VALUE),
         F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
+        F.expr(find_bytes(payload, _UNICODE)).alias(_ESCAPED),
         *carried,
     )
-    renamed = first if kind == decoded_ddl(fields) else f"CAST({first} AS {decoded_ddl(fields)})"
+    renamed = _FIRST if kind == decoded_ddl(fields) else f"CAST({_FIRST} AS {decoded_ddl(fields)})"
     whole_record = renamed if options.is_flat else f"named_struct('{columns[0].name}', {renamed})"
     record = parsed.select(
         F.expr(whole_record).alias(RECORD),
@@ -247,25 +253,30 @@ def _parse_records(
     return record.select("*", *_convert(columns))
 
 
-def _wrap(payload: str, columns: tuple[Column, ...]) -> str:
+def _wrap(payload: str) -> str:
     """Write the SQL of a record in the added array; null where a decimal would be misread."""
     wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
-    misread = find_misread_decimals(payload, columns)
-    return f"CASE WHEN NOT {misread} THEN {wrapped} END" if misread else wrapped
+    return f"CASE WHEN NOT {_MISREAD} THEN {wrapped} END"
+
+
+def _is_whole(payload: str) -> str:
+    """Write the SQL that is true where the added array holds a record, a null and nothing else."""
+    return (
+        f"NOT {_MISREAD} AND {_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
+        f"AND {_FIRST} IS NOT NULL AND {_SECOND} IS NULL AND NOT {_closes(payload)}"
+    )
 
 
 def _closes(payload: str) -> str:
     """Write the SQL that finds text which closes the added array.
 
-    Such text ends the array behind a null, or repeats its name. Cheap searches come first, since a
-    pattern on each text would cost a fifth of the decode.
+    Such text ends the array behind a null, or repeats its name, as it is or with escapes. Cheap
+    searches come first, since a pattern on each text would cost a fifth of the decode.
     """
     text = f"CAST({payload} AS STRING)"
-    ends = f"({find_bytes(payload, 'null')} AND {text} RLIKE r'{_CLOSING}')"
-    names = f"{find_bytes(payload, _RECORDS)} OR {find_bytes(payload, _UNICODE)}"
-    return (
-        f"coalesce({find_bytes(payload, ']')} AND ({ends} OR {names}) AND {_is_more(text)}, false)"
-    )
+    ends = f"{text} RLIKE r'{_CLOSING}' OR {find_bytes(payload, _RECORDS)}"
+    found = f"({find_bytes(payload, 'null')} AND ({ends}) OR {_ESCAPED})"
+    return f"coalesce({find_bytes(payload, ']')} AND {found} AND {_is_more(text)}, false)"
 
 
 def _is_more(text: str) -> str:

@@ -472,7 +472,9 @@ def test_both_audits_name_a_row_whose_change_is_gone(lake: Dated) -> None:
     position = lake.position(COUNTS)
     lake.put_state([], position)
 
-    told = [Finding(invariant=i, text=text) for i, text in audit_state(lake.store, lake.stream)]
+    told = [
+        Finding(invariant=i, text=text) for i, text in audit_state(lake.store, lake.stream).findings
+    ]
     assert {finding.invariant for finding in told} == {"M5"}
     found = audit_state_table(lake.catalog, lake.rules)
     assert {name for name, _ in found} == {"M5"}

@@ -39,7 +39,7 @@ class UuidLake(StateLake):
 
 def find_faults(lake: StateLake, rules: StateRules) -> list[str]:
     """Let both audits look; they agree on what is broken."""
-    found = [*audit_state(lake.store, lake.stream)]
+    found = [*audit_state(lake.store, lake.stream).findings]
     independent = audit_state_table(lake.store.catalog, rules)
     assert {invariant for invariant, _ in found} == {invariant for invariant, _ in independent}
     return [text for _, text in found]

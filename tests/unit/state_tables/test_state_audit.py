@@ -13,7 +13,7 @@ from frazil.errors import MergeHaltedError
 from frazil.observability.audit import audit_table
 from frazil.observability.audit_messages import Finding
 from frazil.state_tables.messages import MergeCounts, MergePosition
-from frazil.state_tables.state_audit import audit_state, list_unchecked_merges
+from frazil.state_tables.state_audit import audit_state
 
 COUNTS = MergeCounts(changes=6, inserted=2, updated=0, deleted=0, absent=1, superseded=3, stale=0)
 Row = dict[str, object]
@@ -47,7 +47,7 @@ def remember(lake: StateLake) -> None:
 
 def audit(lake: Lake) -> list[tuple[str, str]]:
     """Let both look; give what the product says."""
-    findings = [*audit_state(lake.store, lake.stream)]
+    findings = [*audit_state(lake.store, lake.stream).findings]
     rules = StateRules("orders", "states.orders", ("id",), ("at",), "op")
     independent = audit_state_table(lake.store.catalog, rules)
     assert {invariant for invariant, _ in independent} == {invariant for invariant, _ in findings}
@@ -158,7 +158,7 @@ def test_an_older_position_of_a_newer_release_is_no_finding_but_told(lake: State
         log.produce(number, *range(len(changes)))
 
     assert audit(lake) == []
-    assert list_unchecked_merges(lake.store, lake.stream) == [old]
+    assert audit_state(lake.store, lake.stream).unchecked_merges == (old,)
     report = audit_table(lake.store, lake.stream, log)
     told = f"of 1 merge snapshot that a newer release wrote were not checked, the newest is {old}"
     assert report.verdict == "holds"
@@ -173,14 +173,14 @@ def test_known_counts_of_a_newer_position_are_checked(lake: StateLake) -> None:
     remember(lake)
 
     assert [invariant for invariant, _ in audit(lake)] == ["M4"]
-    assert list_unchecked_merges(lake.store, lake.stream) == []
+    assert audit_state(lake.store, lake.stream).unchecked_merges == ()
 
 
 def test_a_newest_position_of_a_newer_release_ends_the_audit(lake: StateLake) -> None:
     lake.put_state(right_rows(lake), NewerPosition(**dict(lake.position(COUNTS))))
 
     with pytest.raises(MergeHaltedError, match="cannot read"):
-        list(audit_state(lake.store, lake.stream))
+        audit_state(lake.store, lake.stream)
 
 
 @pytest.mark.parametrize("invariant", ["M1", "M4", "M5"])
