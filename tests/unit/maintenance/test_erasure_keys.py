@@ -193,6 +193,9 @@ def test_the_left_side_of_a_key_is_named_only_if_it_is_a_column(
         ("s=ANNA", "Annahme der Anfrage", False),
         (f"u={ID.upper()}", f"77abcdef-{UUID(ID).hex} of d{UUID(ID).hex}", True),
         ("z=2025-01-01T11:00:00Z", "at 2025-01-01 12:00:00 +01:00", True),
+        ("z=2025-01-01T11:00:00Z", "at 20250101T110000Z", True),
+        ("z=2025-01-01T11:00:00Z", "at 20250101 1200+0100", True),
+        ("z=2025-01-01T11:00:00Z", "at 20250101T120000Z", False),
     ],
 )
 def test_a_key_is_the_same_however_a_reason_writes_it(
