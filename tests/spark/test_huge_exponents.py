@@ -27,6 +27,8 @@ COLUMNS = {
 HUGE = [
     b'{"id":1,"n":1e99999999}',
     b'{"id":1,"n":1e-99999999,"n":1}',
+    b'{"id":1,"n":1,"n":1e99999999}',
+    b'{"id":1,"n":1e99999999',
     b'{"id":1,"\\u006e":1E+99999999}',
     b'{"id":1,"\\u006e":1e99999999,"n":1}',
     b'{"id":1,"ln":[1,1e99999999]}',
@@ -40,6 +42,13 @@ HUGE = [
     b'{"id":1,"m":{"a":1e-99999999,"a":1}}',
     b'{"id":1,"m":{"a":1e99999999},"m":{}}',
     b'{"id":1,"q":[{"n":1e99999999}],"q":[]}',
+]
+BEHIND_SHORT_NUMBERS = [
+    b'{"id":1,"n":1,"n":"12,50"}',
+    b'{"id":1,"n":null,"n":"1,5"}',
+    b'{"id":1,"ln":[1,-2.25,"1,5"]}',
+    b'{"id":1,"m":{"a":12345678901,"b":"1,5"}}',
+    b'{"id":1,"q":[{"n":1},{"n":1.0000000000000000000000000000001}]}',
 ]
 PLAIN = [
     b'{"id":1,"s":"[1e99999999, 2e99999","ln":[1.5]}',
@@ -66,6 +75,12 @@ def test_a_number_with_a_huge_exponent_is_found_wherever_it_is(spark: SparkSessi
     assert [each for each, flagged in zip(HUGE, found, strict=True) if not flagged] == []
     reasons = {str(each) for each in decode_by_spark(spark, COLUMNS, HUGE, "json")}
     assert reasons == {"type_mismatch", "malformed_json", "not_an_object"}
+
+
+def test_a_misread_value_is_found_behind_short_numbers(spark: SparkSession) -> None:
+    assert find_flagged(spark, BEHIND_SHORT_NUMBERS) == [True] * len(BEHIND_SHORT_NUMBERS)
+    found = decode_by_spark(spark, COLUMNS, BEHIND_SHORT_NUMBERS, "json")
+    assert {*map(str, found)} == {"type_mismatch", "malformed_json"}  # a name comes twice
 
 
 def test_texts_that_look_like_one_are_values(spark: SparkSession) -> None:

@@ -261,6 +261,7 @@ def _wrap(payload: str) -> str:
 
 def _is_whole(payload: str) -> str:
     """Write the SQL that is true where the added array holds a record, a null and nothing else."""
+    # A second use of `_MISREAD`: with one only, the optimizer would move it into `from_json`.
     return (
         f"NOT {_MISREAD} AND {_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
         f"AND {_FIRST} IS NOT NULL AND {_SECOND} IS NULL AND NOT {_closes(payload)}"
