@@ -60,7 +60,6 @@ from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
 VALID_UTF8 = "_frazil_valid_utf8"
 WHOLE = "_frazil_whole"
 _DECODED = "_frazil_decoded"
-_MISREAD = "_frazil_misread"
 _ESCAPED = "_frazil_escaped"
 _RECORDS = "_frazil_null"
 """The name of the added array; `null` in it, since one search among the bytes is for both."""
@@ -224,16 +223,12 @@ def _parse_records(
     fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
     kind = decoded_ddl(fields, by_field=True)
     schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
-    # A column of its own: Spark compiles it, and interprets what is inside `from_json`.
-    misread = find_misread_decimals(payload, fields.fields) or "false"
-    checked = records.withColumn(_MISREAD, F.expr(misread))
-    decoded = F.from_json(F.expr(_wrap(payload)), schema, _PARSER_OPTIONS)
+    decoded = F.from_json(F.expr(_wrap(payload, fields.fields)), schema, _PARSER_OPTIONS)
     whole = _is_whole(kept)
     whole += f" AND NOT {_has_raw_control(kept)}" if "BINARY" in kind else ""
     schema_id = F.col(WireFrame(options.part, options.wire).id_column) if options.wire else None
-    parsed = checked.select(
+    parsed = records.select(
         decoded.alias(_DECODED),
-        _MISREAD,
         kafka_struct(schema_id).alias(KAFKA),
         F.col("value").alias(VALUE),
         F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
@@ -253,17 +248,17 @@ def _parse_records(
     return record.select("*", *_convert(columns))
 
 
-def _wrap(payload: str) -> str:
+def _wrap(payload: str, columns: tuple[Column, ...]) -> str:
     """Write the SQL of a record in the added array; null where a decimal would be misread."""
     wrapped = f"concat('{{\"{_RECORDS}\":[', CAST({payload} AS STRING), ',null]}}')"
-    return f"CASE WHEN NOT {_MISREAD} THEN {wrapped} END"
+    misread = find_misread_decimals(payload, columns)
+    return f"CASE WHEN NOT {misread} THEN {wrapped} END" if misread else wrapped
 
 
 def _is_whole(payload: str) -> str:
     """Write the SQL that is true where the added array holds a record, a null and nothing else."""
-    # A second use of `_MISREAD`: with one only, the optimizer would move it into `from_json`.
     return (
-        f"NOT {_MISREAD} AND {_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
+        f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
         f"AND {_FIRST} IS NOT NULL AND {_SECOND} IS NULL AND NOT {_closes(payload)}"
     )
 
