@@ -151,7 +151,6 @@ def test_a_fixed_decimal_with_more_digits_than_its_bytes_always_hold_is_a_dead_l
     schema = record(("n", {**fixed, "precision": digits}))
     columns = {"n": "decimal(10,0)"}
     options = use_schema(columns, "AVRO", json.dumps(schema))
-
     payload = number.to_bytes(size, signed=True)
 
     assert decode_by_spark(spark, columns, [payload], "json", options) == [found]

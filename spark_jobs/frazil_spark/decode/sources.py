@@ -163,6 +163,7 @@ def kafka_struct(schema_id: Column | None = None) -> Column:
     The timestamp is null where the producer sent none, which Kafka stores as -1 whatever its type,
     and before 1582 or after 9999: Spark's source changes the former, Python cannot read the latter.
     """
+    # Not `unix_millis(timestamp) BETWEEN`: Spark would copy each row to evaluate that only once.
     is_kept = F.expr(
         f"timestamp >= timestamp_millis({FIRST_TIMESTAMP_MS}) "
         f"AND timestamp < timestamp_millis({LAST_TIMESTAMP_MS + 1}) "

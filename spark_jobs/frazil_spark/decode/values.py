@@ -60,11 +60,8 @@ from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
 VALID_UTF8 = "_frazil_valid_utf8"
 WHOLE = "_frazil_whole"
 _DECODED = "_frazil_decoded"
-_ESCAPED = "_frazil_escaped"
 _RECORDS = "_frazil_null"
 """The name of the added array; `null` in it, since one search among the bytes is for both."""
-# `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
-_FIRST, _SECOND = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
 _CLOSING = r"null[ \t\r\n]*\]"
 _CORRUPT = "_frazil_corrupt"
 _BLANKS = r"' \t\r\n'"
@@ -224,7 +221,10 @@ def _parse_records(
     kind = decoded_ddl(fields, by_field=True)
     schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
     decoded = F.from_json(F.expr(_wrap(payload, fields.fields)), schema, _PARSER_OPTIONS)
-    whole = _is_whole(kept)
+    # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
+    first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
+    whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
+    whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND NOT {_closes(kept)}"
     whole += f" AND NOT {_has_raw_control(kept)}" if "BINARY" in kind else ""
     schema_id = F.col(WireFrame(options.part, options.wire).id_column) if options.wire else None
     parsed = records.select(
@@ -232,10 +232,9 @@ def _parse_records(
         kafka_struct(schema_id).alias(KAFKA),
         F.col("value").alias(VALUE),
         F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
-        F.expr(find_bytes(payload, _UNICODE)).alias(_ESCAPED),
         *carried,
     )
-    renamed = _FIRST if kind == decoded_ddl(fields) else f"CAST({_FIRST} AS {decoded_ddl(fields)})"
+    renamed = first if kind == decoded_ddl(fields) else f"CAST({first} AS {decoded_ddl(fields)})"
     whole_record = renamed if options.is_flat else f"named_struct('{columns[0].name}', {renamed})"
     record = parsed.select(
         F.expr(whole_record).alias(RECORD),
@@ -255,14 +254,6 @@ def _wrap(payload: str, columns: tuple[Column, ...]) -> str:
     return f"CASE WHEN NOT {misread} THEN {wrapped} END" if misread else wrapped
 
 
-def _is_whole(payload: str) -> str:
-    """Write the SQL that is true where the added array holds a record, a null and nothing else."""
-    return (
-        f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2 "
-        f"AND {_FIRST} IS NOT NULL AND {_SECOND} IS NULL AND NOT {_closes(payload)}"
-    )
-
-
 def _closes(payload: str) -> str:
     """Write the SQL that finds text which closes the added array.
 
@@ -270,9 +261,10 @@ def _closes(payload: str) -> str:
     searches come first, since a pattern on each text would cost a fifth of the decode.
     """
     text = f"CAST({payload} AS STRING)"
-    ends = f"{text} RLIKE r'{_CLOSING}' OR {find_bytes(payload, _RECORDS)}"
-    found = f"({find_bytes(payload, 'null')} AND ({ends}) OR {_ESCAPED})"
-    return f"coalesce({find_bytes(payload, ']')} AND {found} AND {_is_more(text)}, false)"
+    escaped = find_bytes(payload, _UNICODE)
+    may_close = f"({find_bytes(payload, 'null')} OR {escaped}) AND {find_bytes(payload, ']')}"
+    ends = f"{escaped} OR {text} RLIKE r'{_CLOSING}' OR {find_bytes(payload, _RECORDS)}"
+    return f"coalesce({may_close} AND ({ends}) AND {_is_more(text)}, false)"
 
 
 def _is_more(text: str) -> str:

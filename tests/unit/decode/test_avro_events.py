@@ -61,6 +61,8 @@ def decimal(precision: int, scale: int) -> dict[str, object]:
     return named("bytes", f"{CONNECT}.Decimal", **more, logicalType="decimal")
 
 
+FIXED = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 2}
+"""Two digits by its schema; other Avro records with three are dead letters."""
 VARIABLE = {
     "type": "record",
     "name": "VariableScaleDecimal",
@@ -89,6 +91,7 @@ PLACEHOLDERS = [PLACEHOLDER.encode(), [*PLACEHOLDER.encode()], [PLACEHOLDER]]
         (decimal(10, 2), b"\xff", "string", '"-0.01"'),
         ({**decimal(10, 2), "connect.name": ""}, b"\x04\xd2", "decimal(10,2)", '"12.34"'),
         ({**decimal(10, 2), "connect.parameters": {"a": "b"}}, b"\x04\xd2", "string", '"12.34"'),
+        (FIXED, b"\x83", "decimal(10,0)", '"-125"'),
         (VARIABLE, {"scale": 3, "value": b"\x04\xd2"}, "decimal(10,3)", '"1.234"'),
         (named("int", f"{TIME}.Date"), 20454, "date", '"2026-01-01"'),
         ({"type": "int", "logicalType": "date"}, 20454, "date", '"2026-01-01"'),
