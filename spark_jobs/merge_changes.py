@@ -21,6 +21,7 @@ from frazil.streams.change_events import (
 )
 from frazil.streams.column_types import quote_name
 from frazil.streams.state_sections import MEMORY, SEQUENCE
+from frazil_spark.decode.sources import select_record_keys
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
 from frazil_spark.unavailable_values import (
@@ -31,7 +32,9 @@ from frazil_spark.unavailable_values import (
     LACKS,
     LIVE,
     LSN,
+    ONLY_DELETES,
     ORDER,
+    PRESENT,
     ROW,
     UNFILLED,
     aggregate_life,
@@ -46,13 +49,15 @@ STATE = "_frazil_state"
 WINNER = "_frazil_winner"
 HELD = "_frazil_held"
 OUTCOME = "_frazil_outcome"
-PRESENT = "_frazil_present"
 HELD_FIRST, HELD_LAST = "_frazil_held_first", "_frazil_held_last"
 FIRST, LAST = "_frazil_first", "_frazil_last"
 CHANGES, STALE = "_frazil_changes", "_frazil_stale"
 UNKNOWN, FIRST_UNKNOWN = "_frazil_unknown", "_frazil_first_unknown"
 PARTITION = "struct(_kafka.topic, _kafka.partition)"
 PLACE = "_frazil_partition"
+COORDINATES = "_frazil_coordinates"
+MOST_CONDITIONS = 1_000
+"""With more runs of offsets a filter costs more than a join with each of the offsets."""
 _DELETE = f"({', '.join(map(write_text, DELETE_OPERATIONS))})"
 _WRITTEN = "('inserted', 'updated')"
 _UPSERT = f"({', '.join(map(write_text, UPSERT_OPERATIONS))})"
@@ -108,6 +113,20 @@ def write_place(request: MergeRequest, sequence: Sequence[str]) -> str:
     return f"CASE WHEN {absent} THEN {PARTITION} END AS {PLACE}"
 
 
+def select_added(spark: SparkSession, changes: DataFrame, added: Runs) -> DataFrame:
+    """Select the changes with these offsets, however many runs they are in."""
+    runs = [run for parts in added.values() for found in parts.values() for run in found]
+    if len(runs) <= MOST_CONDITIONS:
+        return changes.where(write_runs(added))
+    first, end = min(start for start, _ in runs), max(end for _, end in runs)
+    near = changes.where(f"_kafka.offset >= {first} AND _kafka.offset < {end}")
+    offsets = select_record_keys(spark, {"": {"": added}}).select(
+        F.struct("topic", "partition", "offset").alias(COORDINATES)
+    )
+    same = F.expr(f"{COORDINATES} = struct(_kafka.topic, _kafka.partition, _kafka.offset)")
+    return near.join(offsets, same, "left_semi")
+
+
 def write_runs(added: Runs) -> str:
     """Write the condition of the rows with these offsets."""
     parts = [
@@ -129,7 +148,7 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     frame = pinned.table(f"{request.catalog}.{request.changes}")
     frame = with_fields_of(frame, spark.table(f"{request.catalog}.{request.state}").schema)
     if added is not None:
-        frame = frame.where(write_runs(added))
+        frame = select_added(spark, frame, added)
     deletes = "false"
     if request.operation is not None:
         said = f"lower({quote_name(request.operation)})"
@@ -230,6 +249,7 @@ def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) ->
     )
     if request.added is None:
         held = held.withColumn(ORDER, F.expr(f"if(false, {ORDER}, NULL)"))
+        held = held.withColumn(PLACE, F.expr(f"if(false, {PLACE}, NULL)"))
     else:
         sequence = [f"{SEQUENCE}.s{index}" for index in range(len(request.sequence))]
         memory = spark.table(f"{request.catalog}.{request.deletes}").selectExpr(
@@ -272,6 +292,7 @@ def fold(
         F.max(HELD).alias(HELD),
         F.coalesce(F.bool_or(PRESENT), F.lit(False)).alias(PRESENT),  # noqa: FBT003
         F.coalesce(F.bool_or(LIVE), F.lit(False)).alias(LIVE),  # noqa: FBT003
+        F.coalesce(F.bool_and(DELETES), F.lit(False)).alias(ONLY_DELETES),  # noqa: FBT003
         F.expr(f"min(least({PLACE}, {HELD_FIRST}))").alias(FIRST),
         F.expr(f"max(greatest({PLACE}, {HELD_LAST}))").alias(LAST),
         *(aggregate_life(names) if names else ()),
@@ -280,16 +301,18 @@ def fold(
         WHEN {DELETES} AND {LIVE} THEN 'deleted' WHEN {DELETES} THEN 'absent'
         WHEN {PRESENT} THEN 'updated' ELSE 'inserted' END"""
     folded = folded.select("*", f"{WINNER}.*").drop(WINNER).withColumn(OUTCOME, F.expr(outcome))
-    return fill_rows(folded, names) if names else folded
+    return fill_rows(folded, names, has_rows=request.added is not None) if names else folded
 
 
 def _mark_last(changes: DataFrame, request: MergeRequest, names: Sequence[str]) -> DataFrame:
-    """Say which change is its key's newest, where a delete becomes a row that lacks all columns."""
+    """Say which deletes no other change follows; they become a row that lacks all columns."""
     if not request.marks:
         return changes
-    newest = F.max(ORDER).over(Window.partitionBy(*request.id_columns))
+    upserts = F.when(~F.col(DELETES), F.col(ORDER))
+    newest = F.max(upserts).over(Window.partitionBy(*request.id_columns))
+    is_last = F.coalesce(F.col(ORDER) > newest, F.lit(True))  # noqa: FBT003
     every = F.array(*map(F.lit, names))
-    return changes.withColumn(IS_LAST, F.col(ORDER) == newest).withColumn(
+    return changes.withColumn(IS_LAST, is_last).withColumn(
         LACKS, F.when(F.col(DELETES), every).otherwise(F.col(LACKS))
     )
 

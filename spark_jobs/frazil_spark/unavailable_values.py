@@ -25,7 +25,8 @@ IS_LAST = "_frazil_is_last"
 BEGIN = "_frazil_begin"
 KEEPS = "_frazil_keeps"
 UNFILLED = "_frazil_unfilled"
-LIVE = "_frazil_live"
+LIVE, PRESENT = "_frazil_live", "_frazil_present"
+ONLY_DELETES = "_frazil_only_deletes"
 NAME = "_frazil_name"
 ROOT, NEXT = "_frazil_root", "_frazil_next"
 """The LSN at which a row got its key, and that at which the row of a still older key ended."""
@@ -64,7 +65,7 @@ def write_lack(name: str, path: str = LACKS) -> str:
 def aggregate_life(names: Sequence[str]) -> list[Column]:
     """Return the aggregates of a key's changes: the begin of its life, the newest values.
 
-    The last change itself, where a delete becomes a row, ends no life of that row.
+    Deletes that no other change follows, where they become a row, end no life of that row.
     """
     begin = f"named_struct('at', {ORDER}, 'lsn', CASE WHEN {MOVED} THEN {LSN} END)"
     ends = f"({DELETES} AND NOT {IS_LAST} OR {MOVED})"
@@ -85,8 +86,12 @@ def is_in_life(index: int) -> str:
     return f"coalesce({at} >= {BEGIN}.at, {at} IS NOT NULL)"
 
 
-def fill_rows(folded: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Fill what the newest changes lack; name what stays as the row has it, and what is unknown."""
+def fill_rows(folded: DataFrame, names: Sequence[str], *, has_rows: bool) -> DataFrame:
+    """Fill what the newest changes lack; name what stays as the row has it, and what is unknown.
+
+    A rebuild, without `has_rows`, keeps nothing of the rows before. A marked row keeps its values
+    where its delete comes again.
+    """
     row, known = F.col(ROW), []
     for index, name in enumerate(names):
         value = F.expr(f"CASE WHEN {is_in_life(index)} THEN _frazil_value_{index}.value END")
@@ -95,7 +100,8 @@ def fill_rows(folded: DataFrame, names: Sequence[str]) -> DataFrame:
         )
         known.append(f"CASE WHEN {is_in_life(index)} THEN {write_text(name)} END")
     unknown = f"array_except({LACKS}, array({', '.join(known)}))"
-    keeps = f"CASE WHEN {LIVE} AND {BEGIN} IS NULL THEN {unknown} ELSE array() END"
+    is_same_row = f"({LIVE} OR {PRESENT} AND {ONLY_DELETES}) AND {BEGIN} IS NULL"
+    keeps = f"CASE WHEN {is_same_row if has_rows else 'false'} THEN {unknown} ELSE array() END"
     filled = folded.withColumn(KEEPS, F.expr(keeps)).withColumn(UNFILLED, F.expr(unknown))
     filled = filled.withColumn(UNFILLED, F.array_except(UNFILLED, KEEPS)).withColumn(ROW, row)
     return filled.drop(*(f"_frazil_value_{index}" for index in range(len(names))))

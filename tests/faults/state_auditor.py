@@ -92,11 +92,11 @@ class Fold:
     def _live_values(self, key: Key, index: int) -> Row:
         """Return what the changes of a row's life carried, the newest first.
 
-        A marked delete keeps the values of the row that it ended.
+        A marked delete keeps the values of the row that it ended, also where it came again.
         """
         found: Row = {}
         seen: set[tuple[Key, int]] = set()
-        if self.is_delete(self.by_key[key][index]):
+        while index >= 0 and self.is_delete(self.by_key[key][index]):
             index -= 1
         while index >= 0 and (key, index) not in seen:
             seen.add((key, index))

@@ -19,10 +19,12 @@ from support.stack_lake import let_days_pass, make_files_old
 from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
 from frazil.errors import UnavailableError
+from frazil.iceberg.branches import create_branch, drop_branches, name_branch
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger import keys
 from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.delete_memory import forget_memories
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import ErasureRequest, TableResult
 from frazil.maintenance.orphans import remove_orphans
@@ -38,6 +40,7 @@ from frazil.workspace import Workspace
 Result = TypeVar("Result", bound=Message)
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
+KAFKA = {"topic": "orders", "partition": 0, "offset": 99}
 
 
 @pytest.fixture
@@ -100,6 +103,40 @@ def test_all_three_tables_are_compacted_and_expired_and_the_next_merge_is_increm
     assert lake.merge().rebuilt == ""
     assert lake.rows() == lake.expected(by_sequence)
     assert audit_state(lake.store, lake.stream).findings == ()
+
+
+def test_deletes_that_a_rebuild_recorded_again_leave_with_the_snapshots_before_it(
+    lake: StackStateLake,
+) -> None:
+    merge_changes(lake, Change(1, "c", 1, "one"), Change(9, "d", 5))
+    for _ in range(2):
+        assert lake.merge(rebuild=True).outcome == "MERGED"
+    recorded = load(lake, "__deletes").scan().to_arrow()
+    assert (recorded["id"].to_pylist(), len({*recorded["memory"].to_pylist()})) == ([9] * 3, 3)
+
+    age(lake, 10)
+    expire_snapshots(lake.work)
+    left = load(lake, "__deletes").scan().to_arrow()
+
+    position = find_position(TableView(lake.store, lake.state_name).history, lake.stream.stream)
+    assert position is not None
+    assert left["memory"].to_pylist() == [position.memory]
+    merge_changes(lake, Change(9, "c", 4, "older"))
+    assert lake.rows() == lake.expected(by_sequence) == {1: ("one", 1, 0)}
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+def test_a_memory_that_a_running_merge_may_use_stays(lake: StackStateLake) -> None:
+    merge_changes(lake, Change(9, "d", 5))
+    row = {"id": 8, "_sequence": {"s0": 1}, "_kafka": KAFKA, "memory": "of a merge that runs"}
+    append(lake.catalog, load(lake, "__deletes"), [row])
+    branch = name_branch(lake.stream.stream, 9, beside=True)
+    create_branch(lake.store, lake.state_name, branch)
+
+    assert forget_memories(lake.work) == 0
+    drop_branches(TableView(lake.store, lake.state_name), [branch])
+    assert forget_memories(lake.work) == 1
+    assert load(lake, "__deletes").scan().to_arrow()["id"].to_pylist() == [9]
 
 
 def test_files_with_most_deletes_are_rewritten_first(

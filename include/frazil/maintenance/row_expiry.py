@@ -20,30 +20,28 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 from frazil.errors import IncompatibleTableError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.data_files import read_column, read_dead_letters, read_row_coordinates
+from frazil.iceberg.data_files import read_column, read_dead_letters
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import RowsToDelete, count_rows, find_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
-from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import (
     Coordinates,
     Offsets,
     Partition,
     count_coordinates,
     join_coordinates,
-    subtract_coordinates,
 )
 from frazil.ledger.deletions import Deletion, parse_deleted
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import OffsetRange, Ranges, describe_offset, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, walk_ancestors
 from frazil.ledger.state import parse_state
+from frazil.maintenance.delete_memory import forget_deletes
 from frazil.maintenance.messages import RowExpiryReport
 from frazil.maintenance.row_deletion import (
     delete_rows,
     find_no_dead_letters,
-    remove_rows,
     select_rows_at,
 )
 from frazil.maintenance.state_erasure import delete_state_rows
@@ -258,11 +256,9 @@ def _read_folded(work: Workspace) -> _Folded | str:
         why = plan.reason or "the merge position is expired"
         return f"the next merge folds all changes ({why}); {wait}"
     with translated_errors(f"reading {stream.table.name}"):
-        names = [field.name for field in view.table.schema().fields]
-        number = None if snapshot is None else position.snapshot_id
-        changes = view.table.scan(
-            snapshot_id=number, selected_fields=list_read_columns(stream, names)
-        ).to_arrow()
+        scan = view.table.scan(snapshot_id=None if snapshot is None else position.snapshot_id)
+        names = [field.name for field in scan.projection().fields]
+        changes = scan.select(*list_read_columns(stream, names)).to_arrow()
     since = list_since(view.history, position.snapshot_id) or []
     removed = join_coordinates(parse_deleted(entry.summary) for entry in since)
     changes = changes.filter(pa.array(~select_rows_at(removed).flag(changes)))
@@ -388,24 +384,3 @@ def _delete_changes(
 def _is_own(entry: LedgerEntry, run_id: str) -> bool:
     is_trim = entry.summary.get(keys.KIND) == keys.TRIM
     return is_trim and entry.summary.get(keys.RUN_ID) == run_id
-
-
-def forget_deletes(work: Workspace, below: Mapping[Partition, int]) -> int:
-    """Remove recorded deletes below these offsets whose changes are gone; return their number.
-
-    Raises:
-        TargetError, CommitContentionError, UnavailableError: run again.
-    """
-    stream = work.stream
-    memory = TableView(work.store, require_state(stream).deletes_name)
-    if memory.found is None or not below:
-        return 0
-    with translated_errors(f"reading {memory.name}"):
-        places = (f"{keys.KAFKA_COLUMN}.{each}" for each in PLACE)
-        recorded = memory.table.scan(selected_fields=tuple(places)).to_arrow()
-    old = list_places(recorded.filter(pa.array(flag_below(recorded, below))))
-    # Read after the recorded deletes: a merge may record one, but not before its change is there.
-    kept = read_row_coordinates(work.store.load(stream.table.name))
-    gone = subtract_coordinates(old, kept)
-    author = Author(stream.owner, f"changes.keep_days: {stream.changes.keep_days}")
-    return remove_rows(work, memory, select_rows_at(gone), author)[0] if gone else 0

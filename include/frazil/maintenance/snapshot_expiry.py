@@ -14,6 +14,7 @@ from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_points
+from frazil.maintenance.delete_memory import forget_memories
 from frazil.maintenance.expiry_rules import (
     ExpiryPlan,
     decide_branches,
@@ -81,6 +82,8 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
     # Appending to the archive expires the archive's own old snapshots.
     views = iterate_maintained(work, base, [keys.TIMELINE_TABLE])
     tables = tuple(_expire_table(run, view) for view in views)
+    if work.stream.table.state is not None and not dry_run:
+        forget_memories(work)
     report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
     return note_maintenance(work, "expire_snapshots", report)
 

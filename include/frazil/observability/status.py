@@ -9,6 +9,7 @@ from frazil.errors import ConfigurationError, FrazilError, UnknownStateError
 from frazil.events import find_paused
 from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.row_changes import collect_offsets, find_rows
+from frazil.iceberg.table_view import TableView
 from frazil.kafka.monitoring_group import is_current, require_own_group
 from frazil.ledger import keys
 from frazil.ledger.authors import describe_decision
@@ -40,8 +41,10 @@ from frazil.observability.freshness import (
 )
 from frazil.observability.watch import gather_freshness_facts
 from frazil.schemas.inferred_columns import with_event_key
+from frazil.state_tables.merge_rules import find_position
 from frazil.state_tables.state_status import StateStatus, describe_merge, read_state_status
 from frazil.state_tables.tables import require_state
+from frazil.streams.state_sections import MEMORY
 from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
 
@@ -261,15 +264,18 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
         )
     behind = read_state_status(work.store, work.stream)
     waiting = "" if behind.behind_since is None else behind.text
-    for name, is_row in ((state.name, True), (state.deletes_name, False)):
+    view = TableView(work.store, state.name)
+    position = find_position(view.history, work.stream.stream) if view.found else None
+    memory = {MEMORY: position.memory} if position else {}
+    for name, more in ((state.name, {}), (state.deletes_name, memory)):
         table = work.store.find(name)
         if table is None:
             continue
-        held = collect_offsets(find_rows(table, select_key(table, values)))
+        held = collect_offsets(find_rows(table, select_key(table, values | more)))
         places = [(t, p, int(offset)) for (t, p), offsets in held.items() for offset in offsets]
         if places:
             changes = tuple(locate_offset(work, *place) for place in sorted(places))
-            return KeyStatus(table=name, found=is_row, changes=changes, waiting=waiting)
+            return KeyStatus(table=name, found=name == state.name, changes=changes, waiting=waiting)
     return KeyStatus(table=state.name, found=False, waiting=waiting)
 
 

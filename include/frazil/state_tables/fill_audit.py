@@ -32,7 +32,11 @@ class _Events:
                 self.deletes.setdefault(self.lsn[index], []).append(index)
 
     def find_older(self, index: int) -> int | None:
-        """Return the change before this one in its row's life; None if the life began with it."""
+        """Return the change before this one in its row's life; None if the life began with it.
+
+        A delete may come again: what comes before the first one was the row.
+        """
+        is_repeatable = self.operations[index] == "d"
         if self._is_moved(index):
             ends = self.deletes.get(self.lsn[index], [])
             if len({self.keys[each] for each in ends}) != 1:
@@ -40,9 +44,9 @@ class _Events:
             # A delete that came twice ended the life at the first time.
             index = ends[0]
         older = index - 1
-        if older < 0 or self.keys[older] != self.keys[index] or self.operations[older] == "d":
+        if older < 0 or self.keys[older] != self.keys[index]:
             return None
-        return older
+        return older if is_repeatable or self.operations[older] != "d" else None
 
     def _is_moved(self, index: int) -> bool:
         headers = self.headers[index].as_py() or []

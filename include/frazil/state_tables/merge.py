@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from frazil import __version__
-from frazil.errors import ConservationError, StageStaleError
+from frazil.errors import ConservationError, MergeHaltedError, StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import (
     create_branch_on,
@@ -120,11 +120,11 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     view = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
     _drop_old_branches(view)
     branch = name_branch(stream.stream, point.state.epoch, beside=True)
-    merge_id = plan.identify(view.history.table_uuid, before, hash_rules(stream))
+    merge_id = plan.identify(view.history, before, hash_rules(stream))
     attempt = _Attempt(plan, before, merge_id, branch, view.history.head)
     try:
         return _stage_and_publish(work, attempt, changes, view)
-    except (StageStaleError, _LateChangeError):
+    except (StageStaleError, MergeHaltedError, _LateChangeError):
         drop_branches(view.reload(), [branch])
         raise
 
@@ -205,6 +205,7 @@ def _build_request(
     schema = _find_schema(changes, attempt.plan.head)
     operation = find_operation(stream, [field.name for field in schema.fields])
     has_events = stream.value.change_events is not None
+    marks = stream.table.deletes == "mark"
     return MergeRequest(
         catalog=work.store.preset.name,
         changes=stream.table.name,
@@ -214,11 +215,12 @@ def _build_request(
         deletes=state.deletes_name,
         memory=attempt.memory,
         added=attempt.plan.added,
-        columns=tuple(name for name in names if name != DELETED_AT),
+        # A table that once marked deletes keeps the column, in which rows have no value now.
+        columns=tuple(name for name in names if not (marks and name == DELETED_AT)),
         id_columns=stream.table.id_columns,
         sequence=stream.sequence,
         operation=operation,
-        marks=stream.table.deletes == "mark",
+        marks=marks,
         has_events=has_events,
         has_added_operation=operation != stream.table.cdc_field and not has_events,
         former_names=list_former_names(changes.schemas().values(), schema),

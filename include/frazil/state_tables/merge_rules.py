@@ -31,8 +31,6 @@ MOST_WAITING = 1_000
 """A snapshot's summary names so many deletes that are not there yet; a rebuild finds them all."""
 MOST_HIDDEN, HIDDEN_RATIO = 1_000_000, 2
 """A merge waits for compaction where more rows than this are hidden, and twice as many as seen."""
-MOST_RUNS = 1_000
-"""With more runs of offsets a filter costs more than reading all changes."""
 FLATTENED_OPERATION = "_op"
 UNAVAILABLE = "_unavailable"
 DELETED_AT = "_deleted_at"
@@ -49,10 +47,15 @@ class MergePlan:
     added: Runs | None
     reason: str = ""
 
-    def identify(self, state_uuid: str, before: MergePosition | None, rules: str) -> str:
-        """Return an id that is equal for a repetition of the same merge."""
+    def identify(self, state: History, before: MergePosition | None, rules: str) -> str:
+        """Return an id that is equal for a repetition of the same merge.
+
+        A rebuild may be needed again for the same changes, where others have changed the state.
+        """
         position = before.snapshot_id if before else None
-        parts = [state_uuid, position, self.head, rules, self.added is None]
+        is_rebuild = self.added is None
+        parts = [state.table_uuid, position, self.head, rules, is_rebuild]
+        parts += [state.head] if is_rebuild else []
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -230,8 +233,6 @@ def _collect_added(since: list[LedgerEntry], followed: Iterable[int]) -> tuple[R
             what = kind or summary.get("operation", "")
             return {}, f"{what} snapshot {entry.snapshot_id} of the change table"
     joined = {t: {p: _join_runs(found) for p, found in parts.items()} for t, parts in runs.items()}
-    if sum(len(found) for parts in joined.values() for found in parts.values()) > MOST_RUNS:
-        return {}, f"more than {MOST_RUNS} separate runs of offsets were added"
     return joined, ""
 
 

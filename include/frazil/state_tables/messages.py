@@ -215,7 +215,10 @@ class SourceCheck(Report):
     def next_step(self) -> str:
         """Return what to do about a state that is not equal."""
         if self.verdict == "behind":
-            return f"`frazil run {self.stream}`, see that the connector runs, and compare again"
+            return (
+                f"`frazil run {self.stream}`, then `frazil merge {self.stream}`, see that the "
+                "connector runs, and compare again"
+            )
         return (
             f"`frazil audit {self.stream}` tells whether the state is the fold of its changes: if "
             f"not, `frazil merge {self.stream} --rebuild`; if it is, changes were lost before "

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import time_machine
 from faults.state_auditor import Fold, StateRules, audit_state_table
+from pyiceberg.types import StringType
 from support.event_lake import EVENTS, LARGE, Event, EventLake, Source
 from support.lake import append
 from support.log_lake import LogInMemory
@@ -478,3 +479,18 @@ def test_both_audits_name_a_row_whose_change_is_gone(lake: Dated) -> None:
     assert {finding.invariant for finding in told} == {"M5"}
     found = audit_state_table(lake.catalog, lake.rules)
     assert {name for name, _ in found} == {"M5"}
+
+
+def test_a_column_that_the_change_table_got_after_the_merge_does_no_harm(tmp_path: Path) -> None:
+    table = {"name": "states.orders", "mode": "upsert", "id_columns": ["id"]}
+    with time_machine.travel(NOW - timedelta(days=41)):
+        sections = {**SECTIONS["kafka"], **KEEP, "table": table}
+        lake = make_state_lake(Dated, tmp_path, "orders", **sections)
+    lake.publish_at(40, (Change(1, "c", 1, "first"), Change(1, "u", 5, "last")))
+    lake.merge()
+    with time_machine.travel(NOW - timedelta(days=2)), lake.table.update_schema() as update:
+        update.add_column("_op", StringType())
+    lake.publish_at(1, (Change(2, "c", 95, "new"),))
+    with time_machine.travel(NOW):
+        assert lake.expire("look", dry_run=True).trimmed == 1
+    lake.close()

@@ -91,7 +91,8 @@ def test_an_own_value_from_before_the_move_fills_nothing() -> None:
     assert fold(log)[2]["doc"] == "right"
 
 
-def test_a_marked_delete_keeps_the_values_of_its_row() -> None:
-    found = fold([Event(1, "c", 1, values=FULL), Event(1, "d", 2)])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_marked_delete_keeps_the_values_of_its_row(times: int) -> None:
+    found = fold([Event(1, "c", 1, values=FULL), *[Event(1, "d", 2)] * times])
 
     assert {name: found[1][name] for name in FULL} == FULL

@@ -199,3 +199,13 @@ def test_a_merge_waits_where_compaction_is_far_behind(rows: int, hidden: int, wa
     with pytest.raises(MergeHaltedError, match="compaction is behind") as refused:
         require_compacted("customers", history)
     assert "maintain customers --only compact" in refused.value.next_step
+
+
+def test_changes_of_any_number_of_partitions_are_folded_alone() -> None:
+    ranges = {"t": {number: OffsetRange(3, 7) for number in range(5_000)}}
+    summary = {keys.KIND: keys.INGEST, keys.RANGES: encode_ranges(ranges)}
+
+    plan = plan_merge(entries_of((1, None, INGEST), (2, 1, summary)), STREAM, position_at(1))
+
+    assert plan is not None
+    assert plan.added == {"t": {number: [(3, 7)] for number in range(5_000)}}

@@ -81,6 +81,16 @@ def test_where_finds_the_change_behind_a_key(
     assert text in held.text
 
 
+def test_a_delete_that_only_a_memory_of_before_has_is_not_told(
+    lake: StateLake, work: Workspace
+) -> None:
+    place = {"topic": "orders", "partition": 0, "offset": 2}
+    row = {"id": 3, "_sequence": {"s0": 1}, "_kafka": place, "memory": "before a rebuild"}
+    append(lake.catalog, lake.store.load(f"{lake.state_name}__deletes"), [row])
+
+    assert "no row and no recorded delete" in locate_key(work, ["id=3"]).text
+
+
 @pytest.mark.parametrize("texts", [["name=last"], ["id=1", "id=2"], ["1"]])
 def test_where_needs_each_column_of_the_key_once(work: Workspace, texts: list[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"the key of states\.orders has the columns id"):
