@@ -34,7 +34,7 @@ from frazil.environment import choose_pool
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
 from frazil.state_tables.messages import Merged
 from frazil.streams.models import Stream
-from frazil.streams.schedules import spread
+from frazil.streams.timestamps import spread
 from frazil_airflow.assets import table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.tasks import RUN_TYPES, dag_tags, frazil_task, task_defaults

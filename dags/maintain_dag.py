@@ -30,7 +30,7 @@ from airflow.sdk import TriggerRule, dag
 
 from frazil.environment import choose_pool
 from frazil.streams.models import Stream
-from frazil.streams.schedules import default_maintenance_schedule
+from frazil.streams.timestamps import default_maintenance_schedule
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.params import MaintenanceForm, Params, maintenance_params, read_form
 from frazil_airflow.tasks import RUN_TYPES, dag_tags, frazil_task, task_defaults

@@ -90,7 +90,8 @@ def read_limit(variable: str, default: int) -> int:
 def choose_pool(table: str) -> str:
     """Return the Airflow pool of the tasks that write to a table.
 
-    Where `FRAZIL_TABLE_POOLS` is `true` it is `frazil_<namespace>_<table>`, which the site creates;
+    Where `FRAZIL_TABLE_POOLS` is `true` it is `frazil_<namespace>_<table>`, which the site creates,
+    with `mode: upsert` that of the change table;
     `frazil doctor` names those that are missing, and the watch those that tasks wait for.
     """
     if os.environ.get(POOLS_VARIABLE, "").lower() != "true":

@@ -77,7 +77,8 @@ def maintain(
 def expire_rows(stream: StreamName, dry_run: DryRun = True, as_json: Json = False) -> None:
     """Delete rows older than `maintenance.expire_rows` of the stream file; offsets do not change.
 
-    Of a state table whole keys leave, and changes that `changes.keep_days` does not keep.
+    With `mode: upsert`: all data of keys whose rows are too old, and replaced changes that are
+    older than `changes.keep_days`.
 
     Example: frazil expire-rows flights --no-dry-run
     """

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Columns = Annotated[
     str | None,
     typer.Option(
-        help="Columns with topic, partition and offset: "
-        "topic=COLUMN,partition=COLUMN,offset=COLUMN."
+        help="Columns with the coordinates: partition=COLUMN,offset=COLUMN and, where they exist, "
+        "topic=COLUMN and timestamp=COLUMN."
     ),
 ]
 

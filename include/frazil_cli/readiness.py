@@ -53,8 +53,9 @@ def _print_cards(cards: "Sequence[Scorecard]") -> None:
 def drill(
     name: Annotated[str | None, typer.Argument(help="Name of the drill.", metavar="DRILL")] = None,
     like: Annotated[
-        str, typer.Option(help="Existing stream whose connections the scratch stream uses.")
-    ] = "flights",
+        str | None,
+        typer.Option(help="Stream whose connections the scratch stream uses; default: flights."),
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the topic and the table afterwards.")
     ] = False,
@@ -64,6 +65,7 @@ def drill(
 
     Example: frazil drill killed_writer --like flights
     """
+    from frazil.errors import UnknownStreamError
     from frazil.workspace import open_workspace
     from frazil_stack.drills.catalogue import DRILLS, run_drill
 
@@ -74,7 +76,14 @@ def drill(
         else:
             print_table("Drills", ("drill", "injected failure"), list(listed.items()))
         return
-    report = run_drill(open_workspace(like, cli_run_id()), name, keep=keep)
+    try:
+        work = open_workspace(like or "flights", cli_run_id())
+    except UnknownStreamError as error:
+        if like is not None:
+            raise
+        next_step = f"name one of your streams: `frazil drill {name} --like STREAM`"
+        raise UnknownStreamError(error.facts, next_step) from error
+    report = run_drill(work, name, keep=keep)
     print_result(report, report.text, as_json=as_json)
     if not (report.passed or report.skipped):
         raise typer.Exit(1)

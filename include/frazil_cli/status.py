@@ -325,7 +325,9 @@ def verify_source(
     ] = None,
     wait: Annotated[
         int,
-        typer.Option(min=0, max=86_400, help="Seconds to compare keys that differ again."),
+        typer.Option(
+            min=0, max=86_400, help="How long to look again at keys that differ, in seconds."
+        ),
     ] = 60,
     show_keys: Annotated[
         bool, typer.Option("--show-keys", help="Show up to 20 keys of each finding.")

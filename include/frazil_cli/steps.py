@@ -67,7 +67,7 @@ def run(stream: StreamName, as_json: Json = False) -> None:
 def merge(
     stream: StreamName,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild the state table from all changes.")
+        bool, typer.Option("--rebuild", help="Rebuild the state table from all changes, at once.")
     ] = False,
     as_json: Json = False,
 ) -> None:

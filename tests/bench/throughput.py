@@ -31,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from frazil.connections.clients import find_kafka_config, find_spark_remote
 from frazil.iceberg.catalog import HOT_DICTIONARY, TABLE_DEFAULTS
 from frazil.ingest.checking import check_batch
-from frazil.ingest.messages import BatchPlan, StageResult
+from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
 from frazil.ingest.pipeline import plan_next_batch, publish_staged
 from frazil.ingest.staging import stage_batch
 from frazil.messages import Message
@@ -59,9 +59,14 @@ class SameSession(SparkEngine):
         """Keep the session."""
         super().__init__("")
         self.spark = spark
+        self._set: frozenset[str] = frozenset()
 
     def run_job(self, job_name: str, request: Message, result: type[StageResult]) -> StageResult:  # type: ignore[override]
         assert (job_name, result) == ("stage_batch", StageResult)
+        assert isinstance(request, StageRequest)
+        for key in self._set - request.session_conf.keys():  # of a batch of another size
+            self.spark.conf.unset(key)
+        self._set = frozenset(request.session_conf)
         return job.stage_batch(self.spark, request)
 
 

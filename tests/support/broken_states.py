@@ -73,6 +73,8 @@ BROKEN_STATE = [
     ("name: demo.orders", "name: demo.o__changes", 11, "table.name", "belong to state tables"),
     ('"bucket(id, 16)"', '"bucket(id)"', 16, "table.partition_by.0", "have a width"),
     ("sequence_by: [at]", "sequence_by: [op]", 18, "order.sequence_by.0", "op is string; these"),
+    ("\n  sequence_by: [at]", " offsets", 17, "order", "'kafka' or a mapping (found 'offsets')"),
+    ("sequence_by: [at]", "sequence: [at]", 17, "order.sequence_by", "required, but not set"),
     ("sequence_by: [at]", "sequence_by: []", 18, "order.sequence_by", "at least 1 item"),
     ("schedule: each_batch", "schedule: hourly", 20, "merge.schedule", "'each_batch' or 'manual'"),
     ("    name: string", "    name: string!", 9, "value.columns.name", "may carry only its key"),

@@ -105,7 +105,7 @@ maintenance:
 BROKEN = [
     ("stream: orders", "stream: Orders", 1, "stream", "should match pattern"),
     ("owner: data-platform@example.org", "owner: ''", 2, "owner", "at least 1 character"),
-    ("owner: data-platform@example.org", "", 1, "owner", "Field required"),
+    ("owner: data-platform@example.org", "", 1, "owner", "required, but not set"),
     ("  topic: orders", "  topic: ''", 4, "source.topic", "at least 1 character"),
     *(
         ("  topic: orders", f"  topic: {name}", 4, "source.topic", "no topic has this name")
@@ -114,7 +114,7 @@ BROKEN = [
     ("  topic: orders", "  tpoic: orders", 4, "source.tpoic", "unknown key (found 'orders')"),
     ("  topic: orders", "  topic_pattern: '('", 4, "source.topic_pattern", "not a regular express"),
     ("  start: earliest", "  exclude_topics: [a]", 5, "source.exclude_topics", "only with `topic"),
-    ("  start: earliest", "  start: soon", 5, "source.start", "'earliest' or 'latest'"),
+    ("  start: earliest", "  start: soon", 5, "source.start", "'latest' or a mapping (found"),
     ("  start: earliest", "  start: {offsets: {0: -1}}", 5, "source.start.offsets.0", "greater"),
     ("  start: earliest", "  start: {offsets: {-1: 5}}", 5, "source.start.offsets.-1", "to 0"),
     (
@@ -264,7 +264,7 @@ BROKEN = [
     ("orphan_days: 3", "orphan_day: 3", 40, "maintenance.orphan_day", "unknown key"),
     ("quality:", "qualtiy:", 29, "qualtiy", "unknown key"),
     ("    price: decimal(9,2)", "  transform: dig", 12, "value.transform", "'flatten_debezium'"),
-    ('["day(at)"]', "day(at)", 16, "table.partition_by", "valid tuple"),
+    ('["day(at)"]', "day(at)", 16, "table.partition_by", "Input should be a list"),
     (
         '["day(at)"]',
         '["day(id)"]',
@@ -292,7 +292,7 @@ BROKEN = [
 ]
 BROKEN_REST = [
     ("connection: kafka_default", "connection: 9092", 4, "source.connection", "(found 9092)"),
-    ("topics: [orders, returns]", "topics: orders", 5, "source.topics", "valid tuple"),
+    ("topics: [orders, returns]", "topics: orders", 5, "source.topics", "Input should be a list"),
     ("topics: [orders, returns]", "topics: [orders, '']", 5, "source.topics.1", "1 character"),
     ("topics: [orders, returns]", "topics: [orders, orders]", 5, "source.topics", "listed twice"),
     ("topics: [orders, returns]", "isolation: read_committed", 3, "source.topic", "name one `top"),
@@ -346,7 +346,7 @@ BROKEN_REST = [
         "maintenance.expire_rows.column",
         "not a time column",
     ),
-    ("    column: at\n", "", 34, "maintenance.expire_rows.column", "Field required"),
+    ("    column: at\n", "", 34, "maintenance.expire_rows.column", "required, but not set"),
     ("keep_days: 90", "keep_days: 0", 36, "maintenance.expire_rows.keep_days", "(found 0)"),
     ("keep_days: 90", "keep_days: 800000", 36, "maintenance.expire_rows.keep_days", "to 36500"),
 ]

@@ -88,8 +88,8 @@ _TYPES: dict[str, tuple[type[IcebergType], ...]] = {
 }
 DISTRIBUTION_MODE = "write.distribution-mode"
 INTERPRET_VARIABLE = "FRAZIL_INTERPRET_MAX_RECORDS"
-INTERPRET_MAX_RECORDS = 20_000
-"""In larger batches generated code saves more than its compilation costs."""
+INTERPRET_MAX_RECORDS = 5_000
+"""In larger batches generated code saves more than it costs to generate, if it is compiled once."""
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -132,8 +132,9 @@ def find_columns(schema: Schema, named: str | None, table: str) -> tuple[OffsetC
     raise IncompatibleTableError(
         f"table {table} has no known columns for partition and offset among its columns "
         f"{', '.join(field.name for field in schema.fields)}; known layouts: {layouts}",
-        "name the columns, for example partition=kafka_partition,offset=kafka_offset,"
-        "topic=kafka_topic; a table without offsets can be neither compared nor adopted",
+        "name them by --columns (adopt), or --left-columns and --right-columns (compare), for "
+        "example partition=kafka_partition,offset=kafka_offset,topic=kafka_topic; a table without "
+        "offsets can be neither compared nor adopted",
     )
 
 

@@ -200,7 +200,7 @@ def require_decision(review: SchemaReview) -> None:
         SchemaReviewError, SchemaRefusedError: see `settle_schema`.
     """
     facts = f"stream {review.stream}: table {review.table} needs a schema change: {review.text}"
-    back = "restore the table's columns and partitions in the stream file"
+    back = "keep the table's columns and partitions in the stream file (list them if it does not)"
     if review.impossible:
         raise SchemaRefusedError(
             f"{facts}; not possible in place: {'; '.join(review.impossible)}",

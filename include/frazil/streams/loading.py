@@ -2,14 +2,13 @@
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from frazil.errors import FrazilError, StreamFileError, UnknownStreamError
 from frazil.streams.column_types import FieldError
@@ -29,11 +28,15 @@ from frazil.streams.topic_patterns import (
     find_rule,
     without_placeholders,
 )
+from frazil.streams.yaml_files import (
+    FIX,
+    describe_errors,
+    line_of,
+    name_field,
+    read_yaml,
+)
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = frozenset({".yaml", ".yml"})
-_BOOLEAN = "tag:yaml.org,2002:bool"
-_FIX = "fix the stream file, then run `frazil streams`; docs/streams.md lists every option"
 _REFRESH = "run `frazil streams --refresh` on this machine: it asks Kafka and the catalog"
 _EXCLUDE = (
     "exclude topics by `source.exclude_topics`, or change `topic_pattern` or `table.name` so that "
@@ -243,17 +246,16 @@ def load_file(path: Path, only: str | None = None) -> StreamFile:
         rule = find_rule(path.stem, content)
         _require_own_name(path, declared)
         if rule is not None:
-            line = _line_of(root, ["source", "topic_pattern"])
+            line = line_of(root, ["source", "topic_pattern"])
             return _load_topics(f"{path}:{line}: source.topic_pattern", path, content, rule, only)
         derived = _derive(declared, content) or (declared,)
     except ValidationError as error:
-        lines = "\n".join(_describe(path, root, detail) for detail in error.errors())
-        raise StreamFileError(lines, _FIX) from error
+        raise StreamFileError(describe_errors(path, root, error), FIX) from error
     except FieldError as error:
-        line = _line_of(root, list(error.path))
-        raise StreamFileError(f"{path}:{line}: {_name_field(error.path)}: {error}", _FIX) from error
+        line = line_of(root, list(error.path))
+        raise StreamFileError(f"{path}:{line}: {name_field(error.path)}: {error}", FIX) from error
     except RecursionError:
-        raise StreamFileError(f"{path}: a type is nested too deeply", _FIX) from None
+        raise StreamFileError(f"{path}: a type is nested too deeply", FIX) from None
     return StreamFile(path, tuple(s for s in derived if only in {None, s.stream}))
 
 
@@ -278,20 +280,20 @@ def _read_mapping(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
         StreamFileError: it cannot be read, or is no mapping.
     """
     try:
-        root, content = _read_yaml(path)
+        root, content = read_yaml(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise StreamFileError(f"{path}: cannot be read: {error}", _FIX) from error
+        raise StreamFileError(f"{path}: cannot be read: {error}", FIX) from error
     except RecursionError:
-        raise StreamFileError(f"{path}: nested too deeply", _FIX) from None
+        raise StreamFileError(f"{path}: nested too deeply", FIX) from None
     except yaml.YAMLError as error:
-        raise StreamFileError(f"{path}: not valid YAML: {error}", _FIX) from error
+        raise StreamFileError(f"{path}: not valid YAML: {error}", FIX) from error
     if not isinstance(content, dict):
-        raise StreamFileError(f"{path}: a stream file must be a mapping of keys", _FIX)
+        raise StreamFileError(f"{path}: a stream file must be a mapping of keys", FIX)
     for section, key in (("route", "takes"), ("table", "state")):  # set when the file is loaded
         given = content.get(section)
         if isinstance(given, dict) and given.get(key) is not None:
-            line = _line_of(root, [section, key])
-            raise StreamFileError(f"{path}:{line}: {section}.{key}: unknown key", _FIX)
+            line = line_of(root, [section, key])
+            raise StreamFileError(f"{path}:{line}: {section}.{key}: unknown key", FIX)
     return root, content
 
 
@@ -347,101 +349,6 @@ def _derive(stream: Stream, content: dict[str, Any]) -> tuple[Stream, ...]:
     )
 
 
-def _read_yaml(path: Path) -> tuple[yaml.Node | None, object]:
-    """Return the root node, which has line numbers, and the file's content."""
-    loader = _LOADER(path.read_text(encoding="utf-8"))
-    try:
-        root = loader.get_single_node()
-        # Before construct_document, which merges `<<` into the nodes as if keys were repeated.
-        found = _find_bad_nodes(_LOADER(""), root, (), set())
-        problems = "\n".join(f"{path}:{each}" for each in found)
-        if problems:
-            raise StreamFileError(problems, _FIX)
-        return root, loader.construct_document(root) if root else None
-    finally:
-        loader.dispose()
-
-
-def _find_bad_nodes(
-    loader: yaml.SafeLoader, node: yaml.Node | None, path: tuple[int | str, ...], seen: set[int]
-) -> Iterator[str]:
-    """Yield `line: field: problem` for duplicate keys, keys that are booleans, and bad values."""
-    if id(node) in seen:  # an alias of a node that was checked already
-        return
-    seen.add(id(node))
-    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-        name = (*path, key.value) if isinstance(key, yaml.ScalarNode) else path
-        if key.tag == _BOOLEAN:
-            yield f"{key.start_mark.line + 1}: {_name_field(name)}: a boolean; put it in quotes"
-        yield from _find_bad_nodes(loader, key, name, seen)
-    if isinstance(node, yaml.ScalarNode) and not _is_readable(loader, node):
-        kind = f"{node.tag.rpartition(':')[2]}; put it in quotes if it is text"
-        yield f"{node.start_mark.line + 1}: {_name_field(path)}: not a valid {kind}"
-    lines: dict[int | str, int] = {}
-    for key, line, child in _children(node):
-        if key in lines:
-            place = f"{line}: {_name_field((*path, key))}"
-            yield f"{place}: duplicate key, first in line {lines[key]}"
-        lines.setdefault(key, line)
-        yield from _find_bad_nodes(loader, child, (*path, key), seen)
-
-
-def _is_readable(loader: yaml.SafeLoader, node: yaml.Node) -> bool:
-    """Return whether YAML can read a value as its type, as it cannot read 2026-02-30 as a date."""
-    with contextlib.suppress(yaml.YAMLError):  # told later, or no error at all, as for `<<`
-        try:
-            loader.construct_object(node)
-        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
-            return False
-    return True
-
-
-def _name_field(path: Iterable[int | str]) -> str:
-    return ".".join(map(str, path))
-
-
-def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
-    """Return one validation error as `file:line: field: reason`."""
-    location = [part for part in detail["loc"] if not _is_label(part)]
-    reason = detail["msg"].removeprefix("Value error, ")
-    cause = detail.get("ctx", {}).get("error")
-    if isinstance(cause, FieldError):
-        location += cause.path
-    field = _name_field(location) or "(the file)"
-    if detail["type"] == "extra_forbidden":
-        reason = "unknown key"
-    given = detail.get("input")
-    shown = f" (found {given!r})" if isinstance(given, str | int | float | bool) else ""
-    return f"{path}:{_line_of(root, location)}: {field}: {reason}{shown}"
-
-
-def _is_label(part: int | str) -> bool:
-    """Return whether pydantic added this part of a location; it is not a key of the file."""
-    return isinstance(part, str) and part.startswith(("literal[", "StartAt", "SequenceBy", "[key]"))
-
-
-def _line_of(node: yaml.Node | None, location: list[int | str]) -> int:
-    """Return the line of a field, or of its closest parent that the file has."""
-    line = 1
-    for part in location:
-        found = [pair for pair in _children(node) if pair[0] == part]
-        if not found:
-            break
-        _, line, node = found[-1]  # merged keys come first and are overridden by the section's own
-    return line
-
-
-def _children(node: yaml.Node | None) -> Iterator[tuple[int | str, int, yaml.Node]]:
-    """Yield key (or index), line and node of each child."""
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                yield key.value, key.start_mark.line + 1, value
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield index, value.start_mark.line + 1, value
-
-
 def _find_repeated_names(files: Sequence[StreamFile]) -> Repeated:
     """Return the owner and an error for each name that two files define.
 
@@ -458,9 +365,9 @@ def _find_repeated_names(files: Sequence[StreamFile]) -> Repeated:
 def _choose_owner(name: str, files: Sequence[StreamFile]) -> tuple[StreamFile, StreamFileError]:
     """Return the file whose stream of this name goes on, and the error that names all files.
 
-    A newcomer stops no running stream. So the owner is the topic whose table records the stream,
-    or the file that this machine knows; otherwise a file before a topic of a pattern, the file of
-    this name before a route, and `.yaml` before other suffixes.
+    Adding a file never stops a running stream. So the owner is the topic whose table records the
+    stream, or the file that this machine knows; otherwise a file before a topic of a pattern, the
+    file of this name before a route, and `.yaml` before other suffixes.
     """
     known = read_known_files().get(name)
     owner = min(

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTERS_SUFFIX, EVENT_TIME
@@ -22,7 +22,6 @@ from frazil.streams.column_types import (
 )
 from frazil.streams.partitioning import PartitionField, parse_partition_field, validate_layout
 from frazil.streams.routes import Route, TableName
-from frazil.streams.schedules import CONTINUOUS, parse_batch_schedule, parse_schedule
 from frazil.streams.sections import BY_REGISTRY, Key, Section, Source, Value, list_chosen
 from frazil.streams.state_sections import (
     Changes,
@@ -39,15 +38,22 @@ from frazil.streams.state_sections import (
     validate_state_table,
 )
 from frazil.streams.table_properties import validate_properties
-from frazil.streams.timestamps import Count, Days, Hours, Megabytes, Seconds
+from frazil.streams.timestamps import (
+    CONTINUOUS,
+    BatchSchedule,
+    Count,
+    Days,
+    Hours,
+    Megabytes,
+    Schedule,
+    Seconds,
+)
 
 STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
 _STATE_OPTIONS = ("id_columns", "cdc_field", "deletes", "tombstones", "state")
 
 Policy = Literal["auto", "review", "quarantine", "fail"]
-
-Schedule = Annotated[str, AfterValidator(parse_schedule)]
 
 
 class Table(Section):
@@ -134,7 +140,7 @@ class Table(Section):
 class Batch(Section):
     """Size, schedule and engine of the batches."""
 
-    schedule: Annotated[str, AfterValidator(parse_batch_schedule)] = Field(
+    schedule: BatchSchedule = Field(
         "* * * * *",
         description="cron expression of the ingest DAG, which starts at a different second for "
         "each stream; or `continuous`",

@@ -28,10 +28,10 @@ A stream is defined by one YAML file in `include/streams/` (or in the folder `FR
 file has the name of the stream, with the suffix `.yaml` or `.yml`. `frazil streams` checks every
 file and reports each error with file, line, field and reason; other streams keep running.
 
-A newcomer stops no running stream. Of two files of one stream (`orders.yaml` and `orders.yml`, or a
-file with the name of a stream of a route) the one that this machine knew before goes on, elsewhere
-the file of the stream's name before a route, and `.yaml` before other suffixes. The other file is
-refused with an error that names both.
+Adding a file never stops a running stream. Of two files of one stream (`orders.yaml` and
+`orders.yml`, or a file with the name of a stream of a route) the one that this machine knew before
+goes on, elsewhere the file of the stream's name before a route, and `.yaml` before other suffixes.
+The other file is refused with an error that names both.
 
 The smallest stream file:
 
@@ -43,12 +43,15 @@ value: {columns: {id: long!, placed_at: timestamptz, amount: "decimal(9,2)"}}
 table: {name: shop.orders}
 ```
 
-Unknown keys are errors. Keys without a default are required.
+Unknown keys are errors. Keys marked (required) must be set where their section is used.
 """
 
 _NOTES = {
-    "schema": "`auto` applies the change, `review` waits for a decision, `quarantine` continues "
-    "and stores records that need the change as dead letters, `fail` stops the stream.",
+    "schema": "`auto` applies the change. `review` waits for a person, who may accept it, stop the "
+    "stream, or continue with dead letters (`frazil review-schema --quarantine`). `fail` and "
+    "`quarantine` refuse the change and stop the stream; with `other: quarantine` records whose "
+    "registered schema the columns cannot hold are dead letters instead.",
+    "order": "The default is `order: kafka`: the change with the largest offset in its partition.",
     "route": "The file then defines several streams: see [formats](formats.md).",
 }
 """Section → further explanation."""

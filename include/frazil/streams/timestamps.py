@@ -1,13 +1,17 @@
-"""Instants, durations and sizes as users write and read them, within limits."""
+"""Instants, durations, sizes and schedules as users write and read them, within limits."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import cache
 from typing import Annotated
+from zlib import crc32
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from frazil.errors import ConfigurationError
 
+CRON_FIELDS = 5
+CONTINUOUS = "continuous"
 EXAMPLE = "2026-01-31T00:00:00Z"
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -109,3 +113,58 @@ class RetentionWindow:
     def abandoned_cutoff_ms(self, now_ms: int) -> int:
         """Return the instant (ms) before which a snapshot on no branch counts as abandoned."""
         return now_ms - max(DAY_MS, self.rollback_ms)
+
+
+def parse_batch_schedule(text: str) -> str:
+    """Check a schedule; also accept `continuous`, which runs a batch whenever records arrive.
+
+    Raises:
+        ValueError: see `parse_schedule`.
+    """
+    return CONTINUOUS if text.strip() == CONTINUOUS else parse_schedule(text)
+
+
+@cache
+def parse_schedule(text: str) -> str:
+    """Check five cron fields, `@once` or a preset like `@daily`; cached, as streams share them.
+
+    Raises:
+        ValueError: not a cron expression, or one without a next date, like `0 0 31 2 *`.
+    """
+    from croniter import (  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 ms
+        CroniterError,
+        croniter,
+    )
+
+    line = text.strip()
+    fields = len(line.split())
+    if not line.startswith("@") and fields != CRON_FIELDS:
+        raise ValueError(
+            f"not a cron expression: {fields} of {CRON_FIELDS} fields; example: `*/5 * * * *`"
+        )
+    try:
+        if line != "@once":
+            croniter(line).get_next()
+    except CroniterError as error:
+        raise ValueError(f"not a cron expression: {error}; example: `*/5 * * * *`") from error
+    return line
+
+
+BatchSchedule = Annotated[str, AfterValidator(parse_batch_schedule)]
+Schedule = Annotated[str, AfterValidator(parse_schedule)]
+
+
+def spread(schedule: str, name: str) -> str:
+    """Add a second to a cron expression, derived from the stream's name, as a sixth field.
+
+    Otherwise the runs of all streams would start in the same second and queue in the scheduler. A
+    preset like `@daily` is returned unchanged.
+    """
+    if schedule.startswith("@"):
+        return schedule
+    return f"{schedule} {crc32(name.encode()) % 60}"
+
+
+def default_maintenance_schedule(name: str) -> str:
+    """Return an hourly cron expression at a minute that is derived from the stream's name."""
+    return f"{crc32(name.encode()) // 60 % 60} * * * *"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from croniter import croniter
 
-from frazil.streams.schedules import default_maintenance_schedule, spread
+from frazil.streams.timestamps import default_maintenance_schedule, spread
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
