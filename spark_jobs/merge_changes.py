@@ -21,7 +21,6 @@ from frazil.streams.change_events import (
 )
 from frazil.streams.column_types import quote_name
 from frazil.streams.state_sections import MEMORY, SEQUENCE
-from frazil_spark.decode.sources import select_record_keys
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
 from frazil_spark.unavailable_values import (
@@ -55,9 +54,12 @@ CHANGES, STALE = "_frazil_changes", "_frazil_stale"
 UNKNOWN, FIRST_UNKNOWN = "_frazil_unknown", "_frazil_first_unknown"
 PARTITION = "struct(_kafka.topic, _kafka.partition)"
 PLACE = "_frazil_partition"
-COORDINATES = "_frazil_coordinates"
+TOPIC, NUMBER, BLOCK = "_frazil_topic", "_frazil_number", "_frazil_block"
+START, END = "_frazil_start", "_frazil_end"
 MOST_CONDITIONS = 1_000
-"""With more runs of offsets a filter costs more than a join with each of the offsets."""
+"""With more runs of offsets a filter costs more than a join."""
+BLOCK_OFFSETS = 1_000
+"""A run is joined by blocks of so many offsets: a row for each offset could be millions."""
 _DELETE = f"({', '.join(map(write_text, DELETE_OPERATIONS))})"
 _WRITTEN = "('inserted', 'updated')"
 _UPSERT = f"({', '.join(map(write_text, UPSERT_OPERATIONS))})"
@@ -115,16 +117,26 @@ def write_place(request: MergeRequest, sequence: Sequence[str]) -> str:
 
 def select_added(spark: SparkSession, changes: DataFrame, added: Runs) -> DataFrame:
     """Select the changes with these offsets, however many runs they are in."""
-    runs = [run for parts in added.values() for found in parts.values() for run in found]
+    runs = [
+        (topic, number, *run)
+        for topic, parts in added.items()
+        for number, found in parts.items()
+        for run in found
+    ]
     if len(runs) <= MOST_CONDITIONS:
         return changes.where(write_runs(added))
-    first, end = min(start for start, _ in runs), max(end for _, end in runs)
-    near = changes.where(f"_kafka.offset >= {first} AND _kafka.offset < {end}")
-    offsets = select_record_keys(spark, {"": {"": added}}).select(
-        F.struct("topic", "partition", "offset").alias(COORDINATES)
+    first, last = min(run[2] for run in runs), max(run[3] for run in runs)
+    near = changes.where(f"_kafka.offset >= {first} AND _kafka.offset < {last}")
+    blocks = f"sequence({START} div {BLOCK_OFFSETS}, ({END} - 1) div {BLOCK_OFFSETS})"
+    listed = spark.createDataFrame(
+        runs, f"{TOPIC} STRING, {NUMBER} INT, {START} LONG, {END} LONG"
+    ).withColumn(BLOCK, F.explode(F.expr(blocks)))
+    is_in = (
+        f"_kafka.topic = {TOPIC} AND _kafka.partition = {NUMBER} "
+        f"AND _kafka.offset div {BLOCK_OFFSETS} = {BLOCK} "
+        f"AND _kafka.offset >= {START} AND _kafka.offset < {END}"
     )
-    same = F.expr(f"{COORDINATES} = struct(_kafka.topic, _kafka.partition, _kafka.offset)")
-    return near.join(offsets, same, "left_semi")
+    return near.join(listed, F.expr(is_in), "left_semi")
 
 
 def write_runs(added: Runs) -> str:

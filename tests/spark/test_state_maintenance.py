@@ -137,6 +137,8 @@ def test_a_memory_that_a_running_merge_may_use_stays(lake: StackStateLake) -> No
     drop_branches(TableView(lake.store, lake.state_name), [branch])
     assert forget_memories(lake.work) == 1
     assert load(lake, "__deletes").scan().to_arrow()["id"].to_pylist() == [9]
+    lake.catalog.drop_table(lake.state_name)
+    assert forget_memories(lake.work) == 0
 
 
 def test_files_with_most_deletes_are_rewritten_first(

@@ -59,23 +59,27 @@ def forget_memories(work: Workspace) -> int:
     memory = TableView(work.store, state.deletes_name)
     if memory.found is None:
         return 0
+    recorded: set[str] = set()
     with translated_errors(f"reading {memory.name}"):
-        recorded = memory.table.scan(selected_fields=(MEMORY,)).to_arrow()
+        for batch in memory.table.scan(selected_fields=(MEMORY,)).to_arrow_batch_reader():
+            recorded.update(pc.unique(batch[MEMORY]).to_pylist())
     # Read after the recorded deletes: a merge that begins later has a memory that is not there yet.
     needed = _list_needed(TableView(work.store, state.name), keys.merge_key(stream.stream))
     if needed is None:
         return 0
-    old = {*pc.unique(recorded[MEMORY]).to_pylist()} - needed
+    old = recorded - needed
     author = Author(stream.owner, "a rebuild of the state has recorded its deletes again")
     return remove_rows(work, memory, _select_memories(old), author)[0] if old else 0
 
 
 def _list_needed(state: TableView, key: str) -> set[str] | None:
     """List the memories that the state's snapshots name; None if there may be others."""
+    if state.found is None:
+        return None
     is_merging = any(parse_branch(name, 0) for name in state.table.metadata.refs)
     texts = [entry.summary.get(key) for entry in state.history.entries.values()]
     try:
-        found = [MergePosition.model_validate_json(t, extra="ignore") for t in texts if t]
+        found = [MergePosition.model_validate_json(t, extra="forbid") for t in texts if t]
     except ValidationError:  # a newer release wrote it
         return None
     return None if is_merging or not found else {each.memory for each in found}

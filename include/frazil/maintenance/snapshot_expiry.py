@@ -82,10 +82,11 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
     # Appending to the archive expires the archive's own old snapshots.
     views = iterate_maintained(work, base, [keys.TIMELINE_TABLE])
     tables = tuple(_expire_table(run, view) for view in views)
+    report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
+    noted = note_maintenance(work, "expire_snapshots", report)
     if work.stream.table.state is not None and not dry_run:
         forget_memories(work)
-    report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
-    return note_maintenance(work, "expire_snapshots", report)
+    return noted
 
 
 def _expire_table(run: ExpiryRun, view: TableView) -> TableExpiry:

@@ -265,13 +265,14 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
     behind = read_state_status(work.store, work.stream)
     waiting = "" if behind.behind_since is None else behind.text
     view = TableView(work.store, state.name)
-    position = find_position(view.history, work.stream.stream) if view.found else None
-    memory = {MEMORY: position.memory} if position else {}
-    for name, more in ((state.name, {}), (state.deletes_name, memory)):
-        table = work.store.find(name)
+    for name in (state.name, state.deletes_name):
+        table = view.found if name == state.name else work.store.find(name)
         if table is None:
             continue
-        held = collect_offsets(find_rows(table, select_key(table, values | more)))
+        if name == state.deletes_name and view.found is not None:
+            position = find_position(view.history, work.stream.stream, rebuild=True)
+            values |= {MEMORY: position.memory} if position else {}
+        held = collect_offsets(find_rows(table, select_key(table, values)))
         places = [(t, p, int(offset)) for (t, p), offsets in held.items() for offset in offsets]
         if places:
             changes = tuple(locate_offset(work, *place) for place in sorted(places))

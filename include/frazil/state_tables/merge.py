@@ -67,8 +67,11 @@ class _Attempt:
 
     @property
     def memory(self) -> str:
-        """Return the memory of the deletes that count: a rebuild begins a new one."""
-        return self.before.memory if self.before and self.plan.added is not None else self.merge_id
+        """Return the memory of the deletes that count: each attempt of a rebuild begins a new one.
+
+        That of an attempt that was killed may be removed while the rebuild runs again.
+        """
+        return self.before.memory if self.before and self.plan.added is not None else self.branch
 
     @property
     def waiting(self) -> tuple[int, ...]:

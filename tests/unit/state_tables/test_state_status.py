@@ -10,7 +10,7 @@ from frazil.errors import ConfigurationError
 from frazil.iceberg.table_view import TableView
 from frazil.observability.status import list_state_snapshots, locate_key
 from frazil.observability.timeline import derive_events
-from frazil.state_tables.messages import MergeCounts
+from frazil.state_tables.messages import MergeCounts, MergePosition
 from frazil.state_tables.state_status import read_state_status
 from frazil.workspace import Workspace
 
@@ -89,6 +89,20 @@ def test_a_delete_that_only_a_memory_of_before_has_is_not_told(
     append(lake.catalog, lake.store.load(f"{lake.state_name}__deletes"), [row])
 
     assert "no row and no recorded delete" in locate_key(work, ["id=3"]).text
+
+
+class NewerPosition(MergePosition):
+    """A merge position with a field that this release does not know."""
+
+    floors: bool = True
+
+
+def test_where_finds_a_delete_below_a_position_of_a_newer_release(
+    lake: StateLake, work: Workspace
+) -> None:
+    lake.put_state([], NewerPosition(**dict(lake.position(COUNTS))))
+
+    assert "deleted by orders:0:2" in locate_key(work, ["id=2"]).text
 
 
 @pytest.mark.parametrize("texts", [["name=last"], ["id=1", "id=2"], ["1"]])
