@@ -19,7 +19,7 @@ _REASONS = {
     "model_type": "Input should be a mapping",
     "dict_type": "Input should be a mapping",
     "tuple_type": "Input should be a list",
-    "too_short": "the list should have at least 1 item",
+    "too_short": "should have at least 1 item",
 }
 """Reasons in the words of YAML, by the type of pydantic's error."""
 FIX = "fix the stream file, then run `frazil streams`; docs/streams.md lists every option"
