@@ -115,7 +115,11 @@ def test_deletes_that_a_rebuild_recorded_again_leave_with_the_snapshots_before_i
     assert (recorded["id"].to_pylist(), len({*recorded["memory"].to_pylist()})) == ([9] * 3, 3)
 
     age(lake, 10)
-    expire_snapshots(lake.work)
+    planned = expire_snapshots(lake.work, dry_run=True)
+    assert "__deletes: snapshots" in planned.text
+    assert "would remove 2 recorded deletes of earlier rebuilds" in planned.text
+    assert load(lake, "__deletes").scan().count() == 3
+    assert "removed 2 recorded deletes of earlier rebuilds" in expire_snapshots(lake.work).text
     left = load(lake, "__deletes").scan().to_arrow()
 
     position = find_position(TableView(lake.store, lake.state_name).history, lake.stream.stream)

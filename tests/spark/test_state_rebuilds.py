@@ -160,6 +160,21 @@ def test_a_halted_merge_leaves_no_branch(name: str, tmp_path: Path) -> None:
     assert [ref for ref in refs if parse_branch(ref, 0) is not None] == []
 
 
+def test_a_merge_folds_the_changes_of_more_partitions_than_a_condition_names(
+    name: str, tmp_path: Path
+) -> None:
+    empty = make_state_lake(StackStateLake, tmp_path, name, table=make_table(name, cdc_field="op"))
+    lake = replace(empty, log=tuple([] for _ in range(MOST_CONDITIONS + 1)))
+    for at, text in enumerate(("first", "second")):
+        for number in range(len(lake.log)):
+            is_deleted = at == 1 and number % 100 == 7
+            lake.produce(number, Change(number, "d" if is_deleted else "u", at, text))
+        lake.ingest_all()
+        assert lake.merge().rebuilt == ("" if at else "first merge")
+    assert lake.rows() == lake.expected(by_sequence)
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
 @pytest.mark.parametrize("count", [MOST_CONDITIONS, MOST_CONDITIONS + 1])
 def test_changes_of_many_runs_are_selected_by_their_offsets(
     spark: SparkSession, count: int

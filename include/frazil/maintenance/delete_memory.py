@@ -1,6 +1,7 @@
 """The delete memory of a state table: recorded deletes leave it once no merge needs them."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,11 +46,14 @@ def forget_deletes(work: Workspace, below: Mapping[Partition, int]) -> int:
     return remove_rows(work, memory, select_rows_at(gone), author)[0] if gone else 0
 
 
-def forget_memories(work: Workspace) -> int:
+def forget_memories(
+    work: Workspace, *, expired: Collection[int] = (), dry_run: bool = False
+) -> int:
     """Remove the recorded deletes of memories that no snapshot of the state names; return how many.
 
     Each rebuild records all deletes in a memory of its own. A merge records deletes before its
-    snapshot names their memory, so nothing is removed while one may be running.
+    snapshot names their memory, so nothing is removed while one may be running. A dry run counts,
+    without the snapshots of the state that are `expired` by their ids.
 
     Raises:
         TargetError, CommitContentionError, UnavailableError: run again.
@@ -59,25 +63,26 @@ def forget_memories(work: Workspace) -> int:
     memory = TableView(work.store, state.deletes_name)
     if memory.found is None:
         return 0
-    recorded: set[str] = set()
+    recorded: Counter[str] = Counter()
     with translated_errors(f"reading {memory.name}"):
         for batch in memory.table.scan(selected_fields=(MEMORY,)).to_arrow_batch_reader():
-            recorded.update(pc.unique(batch[MEMORY]).to_pylist())
+            recorded.update(batch[MEMORY].to_pylist())
     # Read after the recorded deletes: a merge that begins later has a memory that is not there yet.
-    needed = _list_needed(TableView(work.store, state.name), keys.merge_key(stream.stream))
-    if needed is None:
-        return 0
-    old = recorded - needed
+    needed = _list_needed(TableView(work.store, state.name), keys.merge_key(stream.stream), expired)
+    old = set() if needed is None else recorded.keys() - needed
+    if dry_run or not old:
+        return sum(recorded[name] for name in old)
     author = Author(stream.owner, "a rebuild of the state has recorded its deletes again")
-    return remove_rows(work, memory, _select_memories(old), author)[0] if old else 0
+    return remove_rows(work, memory, _select_memories(old), author)[0]
 
 
-def _list_needed(state: TableView, key: str) -> set[str] | None:
+def _list_needed(state: TableView, key: str, expired: Collection[int]) -> set[str] | None:
     """List the memories that the state's snapshots name; None if there may be others."""
     if state.found is None:
         return None
     is_merging = any(parse_branch(name, 0) for name in state.table.metadata.refs)
-    texts = [entry.summary.get(key) for entry in state.history.entries.values()]
+    entries = state.history.entries.items()
+    texts = [entry.summary.get(key) for number, entry in entries if number not in expired]
     try:
         found = [MergePosition.model_validate_json(t, extra="forbid") for t in texts if t]
     except ValidationError:  # a newer release wrote it

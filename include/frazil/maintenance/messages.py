@@ -193,6 +193,9 @@ class TableExpiry(Report):
         (), description="streams whose state was copied to the head by a carry snapshot"
     )
     archived_entries: int = 0
+    forgotten_deletes: int = Field(
+        0, description="recorded deletes of a state table that later rebuilds recorded again"
+    )
     files_before: int = 0
     files_after: int = 0
     bytes_before: int = 0
@@ -219,6 +222,10 @@ class TableExpiry(Report):
         if self.carried_streams:
             verb = "would copy" if self.dry_run else "copied"
             parts.append(f"{verb} state to the head: {', '.join(self.carried_streams)}")
+        if self.forgotten_deletes:
+            verb = "would remove" if self.dry_run else "removed"
+            deletes = count_noun(self.forgotten_deletes, "recorded delete")
+            parts.append(f"{verb} {deletes} of earlier rebuilds")
         return f"{self.table}: {'; '.join(parts)}"
 
 

@@ -83,10 +83,23 @@ def expire_snapshots(work: Workspace, *, dry_run: bool = False) -> ExpireReport:
     views = iterate_maintained(work, base, [keys.TIMELINE_TABLE])
     tables = tuple(_expire_table(run, view) for view in views)
     report = ExpireReport(stream=stream, dry_run=dry_run, tables=tables)
-    noted = note_maintenance(work, "expire_snapshots", report)
-    if work.stream.table.state is not None and not dry_run:
-        forget_memories(work)
-    return noted
+    return _forget_deletes(work, note_maintenance(work, "expire_snapshots", report))
+
+
+def _forget_deletes(work: Workspace, report: ExpireReport) -> ExpireReport:
+    """Remove recorded deletes that only expired snapshots of a state needed; add their number."""
+    state, dry_run = work.stream.table.state, report.dry_run
+    if state is None:
+        return report
+    expired = {
+        number for each in report.tables if each.table == state.name for number in each.expired_ids
+    }
+    count = forget_memories(work, expired=expired, dry_run=dry_run)
+    tables = tuple(
+        each.model_copy(update={"forgotten_deletes": count * (each.table == state.deletes_name)})
+        for each in report.tables
+    )
+    return report.model_copy(update={"tables": tables})
 
 
 def _expire_table(run: ExpiryRun, view: TableView) -> TableExpiry:
