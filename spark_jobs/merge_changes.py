@@ -10,9 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from frazil.failpoints import reach_failpoint
+from frazil.ledger.coordinates import FIRST_TIMESTAMP_MS
+from frazil.ledger.keys import EVENT_TIME
 from frazil.ledger.offsets import Runs
 from frazil.quality.sql import write_text
-from frazil.state_tables.merge_rules import DELETED_AT
+from frazil.state_tables.merge_rules import DELETED_AT, NO_DELETE_TIME_MS
 from frazil.state_tables.messages import MergeCounts, MergeRequest, MergeResult
 from frazil.streams.change_events import (
     DELETE_OPERATIONS,
@@ -101,10 +103,12 @@ def write_order(request: MergeRequest, sequence: Sequence[str]) -> str:
 def write_sequence(request: MergeRequest) -> list[str]:
     """Write the SQL of the sequence in changes and state rows.
 
-    Events without the field of their source come before all others.
+    Events without the field of their source, and records without a time, come before all others.
     """
+    lowest = {EVENT_TIME: f"timestamp_millis({FIRST_TIMESTAMP_MS})"}
+    lowest |= dict.fromkeys(SOURCE_SEQUENCES, "-1L")
     paths = [(name, ".".join(map(quote_name, name.split(".")))) for name in request.sequence]
-    return [f"coalesce({p}, -1L)" if name in SOURCE_SEQUENCES else p for name, p in paths]
+    return [f"coalesce({p}, {lowest[name]})" if name in lowest else p for name, p in paths]
 
 
 def write_place(request: MergeRequest, sequence: Sequence[str]) -> str:
@@ -170,7 +174,8 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     known = set(frame.columns)
     columns = [quote_name(n) if n in known else f"NULL AS {quote_name(n)}" for n in request.columns]
     if request.marks:
-        columns.append(f"CASE WHEN {deletes} THEN _kafka.timestamp END AS {DELETED_AT}")
+        time = f"coalesce(_kafka.timestamp, timestamp_millis({NO_DELETE_TIME_MS}))"
+        columns.append(f"CASE WHEN {deletes} THEN {time} END AS {DELETED_AT}")
     sequence = write_sequence(request)
     selected = frame.selectExpr(
         *map(quote_name, request.id_columns),

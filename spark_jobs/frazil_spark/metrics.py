@@ -17,8 +17,7 @@ from frazil_spark.decode.frame import GOOD, Decoded
 from frazil_spark.decode.values import MAX_NAMES
 from frazil_spark.decode.wire_format import count_ids
 from frazil_spark.fast_path.preaggregation import name_sums
-from frazil_spark.fast_path.worker import FILE, SHIFTS, WEIGHT
-from frazil_spark.fast_path.writer import choose_sample_step
+from frazil_spark.fast_path.worker import FILE, WEIGHT
 
 
 class Counters:
@@ -70,7 +69,7 @@ def count_metrics(decoded: Decoded, request: StageRequest) -> list[Column]:
             totals["quarantined"] = write_count(
                 frame.quarantined_sql(), f"NOT {decoded.routed_elsewhere}"
             )
-    totals |= count_unmapped_fields(decoded, request)
+    totals |= count_unmapped_fields(decoded)
     for name, condition in _partition_conditions(request):
         totals |= {
             f"read_{name}": write_count(condition),
@@ -127,15 +126,11 @@ def read_skipped(observed: Mapping[str, int | None]) -> dict[str, int]:
     return {name.removeprefix(prefix): count for name in names if (count := observed[name])}
 
 
-def count_unmapped_fields(decoded: Decoded, request: StageRequest) -> dict[str, str]:
+def count_unmapped_fields(decoded: Decoded) -> dict[str, str]:
     """Write the aggregate that lists unmapped fields of sampled records, in alphabetical order."""
     if not decoded.unmapped_fields:
         return {}
-    # The offset comes first: the rest is evaluated for sampled records only.
-    offset = "_kafka.offset"
-    mixed = " ^ ".join([offset, *(f"shiftright({offset}, {bits})" for bits in SHIFTS)])
-    sampled = f"({mixed}) % {choose_sample_step(request)} = 0 AND {GOOD}"
-    names = f"collect_set(CASE WHEN {sampled} THEN {decoded.unmapped_fields} END)"
+    names = f"collect_set(CASE WHEN {GOOD} THEN {decoded.unmapped_fields} END)"
     listed = f"slice(array_sort(array_distinct(flatten({names}))), 1, {MAX_NAMES})"
     return {"unmapped_fields": f"to_json({listed})"}
 

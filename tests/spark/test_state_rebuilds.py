@@ -2,6 +2,7 @@
 
 import secrets
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,14 @@ from conftest import Stack
 from pyspark.sql import SparkSession
 from support.event_lake import EVENTS, LARGE, Event, EventLake
 from support.lake import append
-from support.state_lake import Change, StackStateLake, by_offset, by_sequence, make_state_lake
+from support.state_lake import (
+    BIRTH,
+    Change,
+    StackStateLake,
+    by_offset,
+    by_sequence,
+    make_state_lake,
+)
 
 from frazil.errors import MergeHaltedError
 from frazil.iceberg.branches import parse_branch
@@ -26,6 +34,16 @@ FULL = {"name": "n", "doc": "d", "words": ["w"], "raw": b"r"}
 def name(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("FRAZIL_HOME", str(stack.home))
     return f"r{secrets.token_hex(4)}"
+
+
+class TimedLake(StackStateLake):
+    """Records have the time that their change names; below zero they have none."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        time = BIRTH + timedelta(hours=change.at) if change.at >= 0 else None
+        row = StackStateLake.make_row(change, place)
+        return row | {"_kafka": {**place, "timestamp": time}}
 
 
 def make_table(name: str, **settings: object) -> dict[str, object]:
@@ -158,6 +176,49 @@ def test_a_halted_merge_leaves_no_branch(name: str, tmp_path: Path) -> None:
         lake.merge()
     refs = lake.store.load(lake.state_name).metadata.refs
     assert [ref for ref in refs if parse_branch(ref, 0) is not None] == []
+
+
+def test_records_without_a_time_come_before_all_others(name: str, tmp_path: Path) -> None:
+    table = make_table(name, cdc_field="op")
+    order = {"sequence_by": "_kafka.timestamp"}
+    lake = make_state_lake(TimedLake, tmp_path, name, table=table, order=order, value=VALUES)
+    lake.produce(0, Change(1, "u", 5, "one"), Change(1, "d", -1), Change(2, "u", -1, "none"))
+    lake.produce(1, Change(3, "d", -1), Change(2, "u", 4, "two"), Change(4, "u", -1, "four"))
+    lake.ingest_all()
+    lake.merge()
+    assert lake.rows() == lake.expected(by_sequence)
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+    lake.produce(0, Change(3, "u", 0, "three"), Change(4, "d", -1), Change(2, "d", -1))
+    lake.ingest_all()
+    lake.merge()
+    rows = lake.rows()
+    assert (
+        rows
+        == lake.expected(by_sequence)
+        == {1: ("one", 0, 0), 2: ("two", 1, 1)}
+        | {
+            3: ("three", 0, 3),
+            4: ("four", 1, 2),
+        }
+    )
+    assert lake.merge(rebuild=True).outcome == "MERGED"
+    assert lake.rows() == rows
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+def test_a_marked_row_is_never_alive_whatever_time_its_delete_has(
+    name: str, tmp_path: Path
+) -> None:
+    table = make_table(name, cdc_field="op", deletes="mark")
+    lake = make_state_lake(TimedLake, tmp_path, name, table=table, order="kafka", value=VALUES)
+    lake.produce(0, Change(1, "c", 5, "one"), Change(1, "d", -1), Change(2, "d", 3))
+    lake.ingest_all()
+    lake.merge()
+    marked = lake.store.load(lake.state_name).scan().to_arrow()
+    times = dict(zip(marked["id"].to_pylist(), marked["_deleted_at"].to_pylist(), strict=True))
+    assert times == {1: datetime(1970, 1, 1, tzinfo=UTC), 2: BIRTH + timedelta(hours=3)}
+    assert audit_state(lake.store, lake.stream).findings == ()
 
 
 def test_a_merge_folds_the_changes_of_more_partitions_than_a_condition_names(

@@ -186,6 +186,20 @@ BROKEN_SOURCES = [
     )
     for kind in ("'struct<lsn: string>'", "'struct<ts_ms: long>'", "string")
 ]
+BROKEN_SOURCES += [
+    mistake(
+        f"transform: flatten_debezium, columns: {{id: long!, updated_at: {kind}}}",
+        f"id_columns: {ids}",
+        "order.sequence_by.0",
+        f"updated_at is in no delete, which has the columns of the key only: one of {fitting}",
+        "{sequence_by: [updated_at]}",
+    )
+    for kind in ("timestamptz!", "timestamptz", "long!")
+    for ids, fitting in (
+        ("[id]", "_source.lsn, _source.ts_ms, _kafka.timestamp, id"),
+        ("_from_debezium_key_", "_source.lsn, _source.ts_ms, _kafka.timestamp"),
+    )
+]
 BROKEN_STATES = [
     *((STATE, row) for row in (*BROKEN_STATE, *BROKEN_NAMES, *BROKEN_LAYOUTS, *BROKEN_SOURCES)),
     *((UPSERTS, row) for row in BROKEN_UPSERTS),

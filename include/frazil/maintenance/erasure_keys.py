@@ -114,6 +114,8 @@ class ErasedKeys:
 
     by_column: Mapping[str, tuple[str, ...]] = field(repr=False)
     raw: frozenset[bytes] = field(repr=False)
+    in_all: bool = False
+    """Whether a row must have a value in each of the columns, as those of a key, or in any."""
 
 
 def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
@@ -216,7 +218,7 @@ def _read_lines(path: str | None) -> list[str]:
 
 
 def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
-    """Select the rows of a table that have one of the keys.
+    """Select the rows of a table that have one of the values in any, or each, of the columns.
 
     Raises:
         ConfigurationError: unknown column, unsupported column type, or a value of another type.
@@ -234,13 +236,15 @@ def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
         for column, values in found.items()
     }
 
-    def flag(rows: pa.Table) -> Flags:
-        is_wanted = np.zeros(len(rows), dtype=np.bool_)
-        for column, values in sets.items():
-            is_wanted |= _is_in(read_column(rows, column), values)
-        return is_wanted
+    combine = np.logical_and if erased.in_all else np.logical_or
 
-    condition = conditions[0] if len(conditions) == 1 else Or(*conditions)
+    def flag(rows: pa.Table) -> Flags:
+        found = [_is_in(read_column(rows, column), values) for column, values in sets.items()]
+        flags: Flags = combine.reduce(found)
+        return flags
+
+    join = And if erased.in_all else Or
+    condition = conditions[0] if len(conditions) == 1 else join(*conditions)
     return RowsToDelete(condition, tuple(found), flag, even_hidden=True)
 
 

@@ -33,9 +33,10 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
     """Return the keys by which rows are selected: with a state table those of its key columns.
 
     Any other condition would leave changes of a key behind, of which a merge makes a row again.
+    Several columns are one key together.
 
     Raises:
-        ConfigurationError: there is no key column, or another column.
+        ConfigurationError: there is no key column, another column, or several values for two.
     """
     if stream.table.state is None:
         return erased
@@ -48,7 +49,14 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
             f"{', '.join(ids)}; {', '.join(others) or RAW_KEY} is not one of them",
             f"give --key for {', '.join(ids)}; {RAW_KEY}=VALUE additionally selects dead letters",
         )
-    return ErasedKeys(by_id, erased.raw)
+    several = [column for column in ids if len(by_id.get(column, ())) > 1]
+    if len(several) > 1:
+        raise ConfigurationError(
+            f"there are several values for each of {', '.join(several)}, and a row has one in "
+            "each: which belong together is not known",
+            "erase one key at a time, or several that differ in one column",
+        )
+    return ErasedKeys(by_id, erased.raw, in_all=True)
 
 
 def count_state_rows(views: Iterable[TableView], erased: ErasedKeys) -> str:

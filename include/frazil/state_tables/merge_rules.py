@@ -34,6 +34,8 @@ MOST_HIDDEN, HIDDEN_RATIO = 1_000_000, 2
 FLATTENED_OPERATION = "_op"
 UNAVAILABLE = "_unavailable"
 DELETED_AT = "_deleted_at"
+NO_DELETE_TIME_MS = 0
+"""What `_deleted_at` has for a delete whose record has no time: null would say that it lives."""
 _QUIET = frozenset({keys.BOOTSTRAP, keys.CARRY})
 """Kinds of snapshots that add and remove no rows."""
 _SPARK_COUNTS = "spark.merge-into.num-target-rows-"
@@ -300,9 +302,19 @@ def require_mergeable(stream: Stream, result: MergeResult) -> None:
             f"stream {stream.stream}: {count_noun(result.faulty, 'key')} with changes{without} in "
             f"two partitions, for example {result.example}: their offsets have no order; nothing "
             "was written",
-            "order the changes by a column of their own, which each of them has: `order: "
-            f"{{sequence_by: [column]}}`, then `frazil merge {stream.stream} --rebuild`",
+            f"order the changes by {_suggest_sequence(stream)}, then `frazil merge "
+            f"{stream.stream} --rebuild`",
         )
+
+
+def _suggest_sequence(stream: Stream) -> str:
+    """Name an order that changes in several partitions have."""
+    by_time = "`order: {sequence_by: [_kafka.timestamp]}`"
+    if stream.value.change_events is None:
+        own = "`order: {sequence_by: [column]}`, which older changes need as well"
+        return f"a column of their own, {own}, or by the times of the records, {by_time}"
+    by_log = "" if stream.sequence else "the log of PostgreSQL, `order: {sequence_by: _source.lsn}`"
+    return f"{by_log}{', or by ' if by_log else ''}the times of the records, {by_time}"
 
 
 def describe_disagreement(

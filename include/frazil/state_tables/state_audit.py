@@ -26,6 +26,7 @@ from frazil.state_tables.fill_audit import fill_newest
 from frazil.state_tables.followed_schema import list_former_names
 from frazil.state_tables.merge_rules import (
     DELETED_AT,
+    NO_DELETE_TIME_MS,
     UNAVAILABLE,
     find_position,
     is_trimmed_behind,
@@ -249,6 +250,7 @@ def _without_deletes(stream: Stream, newest: pa.Table) -> pa.Table:
     if stream.table.deletes == "remove":
         return newest.filter(pc.invert(deletes))
     times = pc.struct_field(newest[keys.KAFKA_COLUMN].combine_chunks(), "timestamp")
+    times = pc.fill_null(times, pa.scalar(NO_DELETE_TIME_MS, pa.int64()).cast(times.type))
     return newest.append_column(DELETED_AT, pc.if_else(deletes, times, pa.scalar(None, times.type)))
 
 

@@ -177,7 +177,7 @@ def _build_memory_schema(stream: Stream, columns: Iterable[Column]) -> Schema:
         for name in stream.table.id_columns
     ]
     sequence = [
-        NestedField(next(ids), f"s{index}", to_iceberg_type(types[name], ids), required=True)
+        NestedField(next(ids), f"s{index}", to_iceberg_type(types[name], ids), required=False)
         for index, name in enumerate(stream.sequence)
     ]
     if sequence:

@@ -16,7 +16,13 @@ import pyarrow.compute as pc
 from frazil.iceberg.data_files import split_coordinates
 from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
-from frazil.ledger.coordinates import Coordinates, Offsets, Partition, join_coordinates
+from frazil.ledger.coordinates import (
+    FIRST_TIMESTAMP_MS,
+    Coordinates,
+    Offsets,
+    Partition,
+    join_coordinates,
+)
 from frazil.ledger.history import Spans, Step, list_attempts, list_spans
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.ledger.state import parse_state
@@ -109,7 +115,10 @@ def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
         *(pc.struct_field(kafka, name) for name in last),
     ]
     sortable = pa.table({f"c{index}": column for index, column in enumerate(columns)})
-    indexes = pc.sort_indices(sortable, [(name, "ascending") for name in sortable.column_names])
+    # Nulls first, as in Spark: a column of the sequence may have become required later.
+    indexes = pc.sort_indices(
+        sortable, [(name, "ascending", "at_start") for name in sortable.column_names]
+    )
     ordered = sortable.take(indexes)
     is_last = np.zeros(len(ordered), dtype=np.bool_)
     for index in range(len(stream.table.id_columns)):
@@ -120,12 +129,19 @@ def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
 
 
 def _read_sequence(changes: pa.Table, name: str) -> pa.Array:
-    """Return a column of the sequence; events without the field come before all others."""
+    """Return a column of the sequence.
+
+    Events without the field, and records without a time, come before all others.
+    """
     head, _, field = name.partition(".")
     column = changes[head].combine_chunks()
     if name in SOURCE_SEQUENCES:
         return pc.fill_null(pc.struct_field(column, field), -1)
-    return pc.struct_field(column, field) if name == keys.EVENT_TIME else _plain(column)
+    if name == keys.EVENT_TIME:
+        times = pc.struct_field(column, field)
+        lowest = pa.scalar(FIRST_TIMESTAMP_MS * 1000, pa.int64()).cast(times.type)
+        return pc.fill_null(times, lowest)
+    return _plain(column)
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -203,9 +203,13 @@ def _validate_event_table(options: StateOptions, chosen: Collection[str]) -> Non
     if options.value.truncate == "apply":
         reason = "not with `mode: upsert`: it would have to delete every key"
         raise FieldError(("value", "truncate"), reason)
+    fitting = [*SOURCE_SEQUENCES, EVENT_TIME, *options.named_ids]
     for index, name in enumerate(options.sequence):
-        if FROM_KEY in options.id_columns and name not in {EVENT_TIME, *SOURCE_SEQUENCES}:
-            reason = f"with `id_columns: {FROM_KEY}` one of {', '.join(SOURCE_SEQUENCES)}"
+        if name not in fitting:
+            reason = (
+                f"{name} is in no delete, which has the columns of the key only: "
+                f"one of {', '.join(fitting)}"
+            )
             raise FieldError(("order", "sequence_by", index), reason)
 
 

@@ -13,6 +13,7 @@ from frazil.streams.change_events import REST_TYPE, ChangeEvents
 from frazil.streams.column_types import Column
 from frazil.streams.routes import Route
 from frazil_spark.decode.wire_format import WireFrame
+from frazil_spark.sampling import choose_sample_step
 
 KAFKA = "_kafka"
 VALUE = "_frazil_value"
@@ -34,7 +35,8 @@ class Decoded:
     wires: tuple[WireFrame, ...] = ()
     """The parts of a record that registered schemas decoded."""
     unmapped_fields: str = ""
-    """SQL of a record's unmapped fields as an array; empty for formats without field names."""
+    """SQL of the unmapped fields as an array, null for records that are not sampled; empty for
+    formats without field names."""
     routed_elsewhere: str = "false"
     """Condition of records that are skipped: another stream of the route stores them, or none."""
     skips: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +67,8 @@ class DecodeOptions:
     events: ChangeEvents | None = None
     has_rest: bool = False
     limits: RowLimits = NO_LIMITS
+    sample_step: int = 1
+    """One of so many records is looked through for unmapped fields."""
 
     @property
     def has_payload(self) -> bool:
@@ -90,6 +94,7 @@ def read_decode_options(request: StageRequest) -> DecodeOptions:
         events=request.events,
         has_rest=REST_TYPE in request.columns.values(),
         limits=request.limits,
+        sample_step=choose_sample_step(request.ranges),
     )
 
 

@@ -56,9 +56,12 @@ from frazil_spark.decode.registered import decode_registered
 from frazil_spark.decode.routes import keep_own
 from frazil_spark.decode.sources import kafka_struct
 from frazil_spark.decode.wire_format import PAYLOAD, WireFrame, add_payload
+from frazil_spark.sampling import write_sampled
 
 VALID_UTF8 = "_frazil_valid_utf8"
 WHOLE = "_frazil_whole"
+_SINGLE = "_frazil_single"
+_SAMPLED = "_frazil_sampled"
 _DECODED = "_frazil_decoded"
 _RECORDS = "_frazil_null"
 """The name of the added array; `null` in it, since one search among the bytes is for both."""
@@ -195,7 +198,6 @@ def _decode_json(
     header += f"WHEN {FAULT} IS NOT NULL THEN {FAULT} " if options.events else ""
     detail = _json_detail(columns, missing, mismatches)
     fields = columns if options.is_flat else _fields_of(columns[0])
-    sent = payload if wire or options.events else VALUE
     return Decoded(
         frame=frame.withColumn(GOOD, F.expr(f"NOT {INVALID} AND NOT ({join_any(missing)})")),
         columns=columns,
@@ -203,7 +205,7 @@ def _decode_json(
         reason=_write_json_reason(payload, header),
         detail=wire.header_detail_sql(detail) if wire else detail,
         wires=(wire,) if wire else (),
-        unmapped_fields=write_unmapped_fields(sent, fields) if fields else "",
+        unmapped_fields=write_unmapped_fields(_SAMPLED, fields) if fields else "",
     )
 
 
@@ -215,25 +217,17 @@ def _parse_records(
     Spark's parser stops at the end of the first object and ignores what follows, and reads the
     first element of a top-level array as the record. Inside an array any further text is one
     element too many, or an error. `_closes` finds text that closes the added array itself.
+
+    Whatever reads the text stands beside the parser, so that Spark copies no text into the rows
+    behind it, but for dead letters.
     """
-    payload, kept = (PAYLOAD, PAYLOAD) if options.has_payload else ("value", VALUE)
     fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
     kind = decoded_ddl(fields, by_field=True)
-    schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
-    decoded = F.from_json(F.expr(_wrap(payload, fields.fields)), schema, _PARSER_OPTIONS)
+    parsed = records.select(*_parse_text(fields, kind, options), *carried)
     # `try_element_at`, not `get`: the optimizer would repeat the latter in every column.
     first, second = (f"try_element_at({_DECODED}.{_RECORDS}, {index})" for index in (1, 2))
     whole = f"{_DECODED}.{_CORRUPT} IS NULL AND size({_DECODED}.{_RECORDS}) = 2"
-    whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND NOT {_closes(kept)}"
-    whole += f" AND NOT {_has_raw_control(kept)}" if "BINARY" in kind else ""
-    schema_id = F.col(WireFrame(options.part, options.wire).id_column) if options.wire else None
-    parsed = records.select(
-        decoded.alias(_DECODED),
-        kafka_struct(schema_id).alias(KAFKA),
-        F.col("value").alias(VALUE),
-        F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
-        *carried,
-    )
+    whole += f" AND {first} IS NOT NULL AND {second} IS NULL AND {_SINGLE}"
     renamed = first if kind == decoded_ddl(fields) else f"CAST({first} AS {decoded_ddl(fields)})"
     whole_record = renamed if options.is_flat else f"named_struct('{columns[0].name}', {renamed})"
     record = parsed.select(
@@ -242,9 +236,28 @@ def _parse_records(
         KAFKA,
         VALUE,
         VALID_UTF8,
+        _SAMPLED,
         *carried,
     )
     return record.select("*", *_convert(columns))
+
+
+def _parse_text(fields: StructType, kind: str, options: DecodeOptions) -> list[SparkColumn]:
+    """List the columns that are read from the text of a record, and what dead letters need."""
+    payload = PAYLOAD if options.has_payload else "value"
+    sent = PAYLOAD if options.wire or options.events else "value"
+    schema = f"{_RECORDS} ARRAY<{kind}>, {_CORRUPT} STRING"
+    single = f"NOT {_closes(payload)}"
+    single += f" AND NOT {_has_raw_control(payload)}" if "BINARY" in kind else ""
+    schema_id = F.col(WireFrame(options.part, options.wire).id_column) if options.wire else None
+    return [
+        F.from_json(F.expr(_wrap(payload, fields.fields)), schema, _PARSER_OPTIONS).alias(_DECODED),
+        kafka_struct(schema_id).alias(KAFKA),
+        F.col("value").alias(VALUE),
+        F.expr(_write_valid_utf8(payload)).alias(VALID_UTF8),
+        F.expr(single).alias(_SINGLE),
+        F.expr(f"CASE WHEN {write_sampled(options.sample_step)} THEN {sent} END").alias(_SAMPLED),
+    ]
 
 
 def _wrap(payload: str, columns: tuple[Column, ...]) -> str:

@@ -15,6 +15,7 @@ from frazil_spark.fast_path.parquet_files import FileRoller, FileSpec, RowGroup
 from frazil_spark.fast_path.partitions import Codes, PartitionIds
 from frazil_spark.fast_path.preaggregation import name_sums, preaggregate
 from frazil_spark.fast_path.readers import open_reader
+from frazil_spark.sampling import SHIFTS
 
 KAFKA = "_kafka"
 ON_FAST_PATH = "_frazil_on_fast_path"
@@ -39,10 +40,6 @@ _FIRST_US, _END_US = -12_219_292_800_000_000, 253_402_300_800_000_000
 """From 1582-10-15 to 9999, as in `frazil.ledger.coordinates`."""
 
 ROWS_PER_BATCH = 10_000
-
-SHIFTS = (3, 7, 11)
-"""Shifts that mix an offset before sampling, since transaction markers and alternating producers
-repeat at fixed distances."""
 
 MAX_POOR_BATCHES = 3
 """After this many consecutive batches with mostly fallback rows, the task stops trying."""
@@ -123,7 +120,7 @@ def read_timestamps(records: pa.RecordBatch) -> pa.TimestampArray:
 
 
 def find_sampled(offsets: NDArray[np.int64], step: int) -> NDArray[np.bool_]:
-    """Mark sampled records, one of `step`, as `metrics.count_unmapped_fields` does in SQL."""
+    """Mark sampled records, one of `step`, as `sampling.write_sampled` does in SQL."""
     mixed = offsets.copy()
     for bits in SHIFTS:
         mixed ^= offsets >> bits

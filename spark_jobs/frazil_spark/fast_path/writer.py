@@ -19,6 +19,7 @@ from frazil.schemas.column_decoding import RECORD, convert_sql, converted_name, 
 from frazil.schemas.wire_format import SchemaDecode, WireFormat
 from frazil.streams.change_events import DELETE_OPERATIONS, UPSERT_OPERATIONS
 from frazil.streams.column_types import Column, parse_column, to_spark_ddl
+from frazil_spark import sampling
 from frazil_spark.decode.frame import GOOD, INVALID, Decoded
 from frazil_spark.decode.wire_format import write_header
 from frazil_spark.fast_path import (
@@ -45,6 +46,7 @@ from frazil_spark.fast_path.worker import (
     list_sums,
     write_fast_path_rows,
 )
+from frazil_spark.sampling import choose_sample_step
 
 _RECORD_DDL = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
@@ -74,9 +76,9 @@ for _module in (
     parquet_files,
     json_reader,
     readers,
+    sampling,
 ):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
-SAMPLED_RECORDS = 250
 
 
 def ends_workers(spark: SparkSession) -> bool:
@@ -102,7 +104,7 @@ def write_fast_path(records: DataFrame, request: StageRequest) -> DataFrame:
         target_bytes=fast_path.target_bytes,
         parquet=dict(fast_path.parquet),
         counted_columns=fast_path.counted_columns,
-        sample_step=choose_sample_step(request),
+        sample_step=choose_sample_step(request.ranges),
         preaggregation=build_preaggregation_spec(request),
         partitions=tuple((by.column, by.transform) for by in fast_path.partitions),
         max_partitions=fast_path.max_partitions,
@@ -227,9 +229,3 @@ def _is_converted(column: Column) -> bool:
 def _counted_field(column: Column, counted: tuple[str, ...]) -> str:
     is_kept = column.name in counted and not _is_converted(column)
     return f"`{COUNTED}{column.name}`" if is_kept else f"CAST(NULL AS {decoded_ddl(column.type)})"
-
-
-def choose_sample_step(request: StageRequest) -> int:
-    """Return the step at which offsets are sampled: about `SAMPLED_RECORDS` of a batch."""
-    pairs = (pair for parts in request.ranges.values() for pair in parts.values())
-    return max(1, sum(end - start for start, end in pairs) // SAMPLED_RECORDS)

@@ -152,6 +152,53 @@ def test_a_condition_that_is_no_key_is_refused(lake: StateLake, texts: tuple[str
     assert [*stored_ids(lake)] == [{1, 2, 3}, {1, 3}, {2}]
 
 
+@pytest.fixture
+def pairs(tmp_path: Path) -> StateLake:
+    """Rows whose key has two columns."""
+    table = {"name": "states.orders", "mode": "upsert", "id_columns": ["id", "at"]}
+    lake = make_state_lake(
+        StateLake, tmp_path, "orders", table={**table, "cdc_field": "op"}, order="kafka"
+    )
+    ensure_dead_letters_table(lake.store, lake.stream.table.name)
+    lake.produce(0, *(Change(n, "c", at, f"{n}-{at}") for n in (1, 2, 3) for at in (5, 6)))
+    lake.ingest_all()
+    rows = lake.table.scan().to_arrow().to_pylist()
+    counts = COUNTS.model_copy(update={"changes": 6, "inserted": 6, "absent": 0, "superseded": 0})
+    position = lake.position(counts).model_copy(update={"id_columns": ("id", "at")})
+    lake.put_state([{n: v for n, v in row.items() if n != "op"} for row in rows], position)
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("texts", "gone"),
+    [
+        (["id=1", "at=5"], {(1, 5)}),
+        (["at=6", "id=3"], {(3, 6)}),
+        (["id=1", "at=5", "at=6"], {(1, 5), (1, 6)}),
+        (["id=1", "id=2", "at=6"], {(1, 6), (2, 6)}),
+        (["id=2"], {(2, 5), (2, 6)}),
+        (["id=9", "at=5"], set()),
+    ],
+)
+def test_the_columns_of_a_key_are_one_key_together(
+    pairs: StateLake, texts: list[str], gone: set[tuple[int, int]]
+) -> None:
+    run(pairs, *texts)
+
+    for name in (pairs.stream.table.name, pairs.state_name):
+        left = pairs.store.load(name).scan().to_arrow().to_pylist()
+        every = {(n, at) for n in (1, 2, 3) for at in (5, 6)}
+        assert {(row["id"], row["at"]) for row in left} == every - gone
+
+
+def test_values_of_two_columns_that_may_be_any_pair_are_refused(pairs: StateLake) -> None:
+    with pytest.raises(ConfigurationError, match="which belong together is not known") as refused:
+        run(pairs, "id=1", "at=5", "id=2", "at=6")
+
+    assert "erase one key at a time" in refused.value.next_step
+    assert pairs.table.scan().count() == 6
+
+
 def test_no_file_of_the_heads_has_the_key_in_values_bounds_or_statistics(lake: StateLake) -> None:
     lake.produce(1, Change(PLANTED, "c", 1, NAME), Change(4, "c", 1, "four"))
     lake.ingest_all()

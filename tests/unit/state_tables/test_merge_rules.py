@@ -4,6 +4,7 @@ import json
 import random
 
 import pytest
+import yaml
 from support.merge_model import NONE, STREAM, Merging, make_stream
 
 from frazil.errors import MergeHaltedError
@@ -18,10 +19,15 @@ from frazil.state_tables.merge_rules import (
     hash_rules,
     plan_merge,
     require_compacted,
+    require_mergeable,
 )
-from frazil.state_tables.messages import MergePosition
+from frazil.state_tables.messages import MergeCounts, MergePosition, MergeResult
 from frazil.streams.models import Stream
 
+NO_COUNTS = MergeCounts.model_validate(dict.fromkeys(MergeCounts.model_fields, 0))
+BY_TIME = "`order: {sequence_by: [_kafka.timestamp]}`"
+BY_LOG = "`order: {sequence_by: _source.lsn}`"
+OWN = "`order: {sequence_by: [column]}`"
 ACTIONS = (*("ingest", "merge") * 10, "redrive", "replay", "backfill", "compact", "rollback")
 ACTIONS += ("redrive", "roll_state_back", "killed_merge")
 
@@ -209,3 +215,35 @@ def test_changes_of_any_number_of_partitions_are_folded_alone() -> None:
 
     assert plan is not None
     assert plan.added == {"t": {number: [(3, 7)] for number in range(5_000)}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "named"),
+    [
+        ({"value": {"columns": {"id": "long!"}}}, [OWN, BY_TIME]),
+        ({}, [BY_LOG, BY_TIME]),
+        ({"order": {"sequence_by": "_source.lsn"}}, [BY_TIME]),
+        ({"order": {"sequence_by": "_source.ts_ms"}}, [BY_TIME]),
+    ],
+)
+def test_each_order_that_a_halt_names_can_be_loaded(
+    sections: dict[str, object], named: list[str]
+) -> None:
+    document = {
+        "stream": "orders",
+        "owner": "data-platform@example.org",
+        "source": {"topic": "orders"},
+        "value": {"transform": "flatten_debezium", "columns": {"id": "long!"}},
+        "table": {"name": "shop.orders", "mode": "upsert", "id_columns": ["id"]},
+    } | sections
+    stream = Stream.model_validate(document)
+    result = MergeResult(counts=NO_COUNTS, fault="partition", faulty=1, example="t:0:0-1")
+
+    with pytest.raises(MergeHaltedError) as halted:
+        require_mergeable(stream, result)
+
+    text = halted.value.next_step
+    assert [each for each in (OWN, BY_LOG, BY_TIME) if each in text] == named
+    for each in (each for each in named if each != OWN):
+        order = yaml.safe_load(each.strip("`"))["order"]
+        assert Stream.model_validate(document | {"order": order}).sequence
