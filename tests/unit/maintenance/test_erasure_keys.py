@@ -196,6 +196,18 @@ def test_the_left_side_of_a_key_is_named_only_if_it_is_a_column(
         ("z=2025-01-01T11:00:00Z", "at 20250101T110000Z", True),
         ("z=2025-01-01T11:00:00Z", "at 20250101 1200+0100", True),
         ("z=2025-01-01T11:00:00Z", "at 20250101T120000Z", False),
+        ("d=1990-05-17", "born 19900517", True),
+        ("d=1990-05-17", "born 1990-05-17T00:00", True),
+        ("d=1990-05-17", "born 19900518", False),
+        ("s=19900517", "born 1990-05-17", True),
+        ("i=1234567", "id 1,234,567", True),
+        ("i=1234567", "id 1.234.567.", True),
+        ("i=1234567", "id 1'234'567, as asked", True),
+        ("i=1234567", "id 12,345,678", False),
+        ("s=+491701234567", "phone (+49) 170 / 123-4567", True),
+        ("s=+49 170 1234567", "phone +491701234567", True),
+        ("s=4111 1111 1111 1111", "card 4111111111111111", True),
+        ("i=12345", "on page 12 345", False),
     ],
 )
 def test_a_key_is_the_same_however_a_reason_writes_it(
