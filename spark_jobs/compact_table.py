@@ -12,6 +12,7 @@ from frazil.maintenance.compaction_rules import (
     SMALL_RATIO,
 )
 from frazil.maintenance.messages import TableRequest, TableResult
+from frazil.quality.sql import quote_name
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
 from frazil_spark.table_procedures import call_procedure, read_counts, write_map
@@ -26,7 +27,7 @@ def compact_table(spark: SparkSession, request: TableRequest) -> TableResult:
 
 
 def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
-    """Bin-pack small files to the target size, by partition; each is in the table's order.
+    """Merge small files to the target size, by partition, sorted as requested or as the table is.
 
     With `hidden_share` small files wait for a later pass: this one takes those with many deletes.
     One group at a time, so that a rewrite on a small server leaves cores to the next batch.
@@ -44,12 +45,12 @@ def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
         "delete-ratio-threshold": str(share),
         "remove-dangling-deletes": str(request.has_deletes).lower(),
     }
-    rows = call_procedure(
-        spark,
-        request,
-        "rewrite_data_files",
-        {"strategy": "'binpack'", "options": write_map(options)},
-    )
+    strategy = {"strategy": "'binpack'"}
+    if request.sort_by:
+        order = ", ".join(f"{quote_name(name)} ASC NULLS FIRST" for name in request.sort_by)
+        strategy = {"strategy": "'sort'", "sort_order": f"'{order}'"}
+    arguments = {**strategy, "options": write_map(options)}
+    rows = call_procedure(spark, request, "rewrite_data_files", arguments)
     return TableResult(counts=read_counts(rows[0]))
 
 

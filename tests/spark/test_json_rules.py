@@ -26,6 +26,8 @@ RULES: Mapping[bytes, str] = {
     b' \t\r\n{"id" : 1 } \n': GOOD,
     b'{"id":1,"text":"\\u00e4\\n\\"\\/\\b\\f\\r\\t\\\\"}': GOOD,
     b'{"id":1,"text":"\\ud83d\\ude00"}': GOOD,
+    b'{"id":1,"text":"\\\\ud83d\\ude00"}': "invalid_utf8",
+    b'{"id":1,"text":"\\\\\\ud83d\\ude00"}': GOOD,
     b'{"\\u0069d":1}': GOOD,
     b'{"id":1,"more":{"a":[1,{"b":null}]}}': GOOD,
     b'{"id":1,"real":-0.5E-3}': GOOD,

@@ -2,11 +2,13 @@
 
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import Stack
 from pyiceberg.table import Table
@@ -61,6 +63,14 @@ def load(lake: StackStateLake, suffix: str = "") -> Table:
     return lake.store.load(lake.state_name + suffix)
 
 
+def read_ids(lake: StackStateLake, suffix: str) -> Iterator[list[int]]:
+    """Give the ids of each data file, in the file's order."""
+    table = load(lake, suffix)
+    for task in table.scan().plan_files():
+        with table.io.new_input(task.file.file_path).open() as stream:
+            yield pq.ParquetFile(stream).read(["id"])["id"].to_pylist()
+
+
 def age(lake: StackStateLake, days: float) -> None:
     """Set back the instants of all tables."""
     names = (lake.state_name, f"{lake.state_name}__deletes", lake.stream.table.name)
@@ -102,6 +112,20 @@ def test_all_three_tables_are_compacted_and_expired_and_the_next_merge_is_increm
     lake.ingest_all()
     assert lake.merge().rebuilt == ""
     assert lake.rows() == lake.expected(by_sequence)
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+def test_changes_and_recorded_deletes_are_sorted_by_key(lake: StackStateLake) -> None:
+    for turn in range(2):
+        changes = [Change(n, "d" if n > 5 else "u", turn, f"{n}/{turn}") for n in (7, 2, 9, 4, 6)]
+        merge_changes(lake, *changes)
+    before = lake.rows()
+
+    compact_table(lake.work, rewrite_all=True)
+
+    assert [*read_ids(lake, "__changes")] == [[2, 2, 4, 4, 6, 6, 7, 7, 9, 9]]
+    assert [*read_ids(lake, "__deletes")] == [[6, 6, 7, 7, 9, 9]]
+    assert lake.rows() == before == lake.expected(by_sequence)
     assert audit_state(lake.store, lake.stream).findings == ()
 
 

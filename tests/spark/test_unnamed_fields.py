@@ -13,6 +13,7 @@ from frazil.ledger.recovery_point import keys
 
 sys.path.insert(0, str(REPO / "spark_jobs"))
 from frazil_spark.fast_path.worker import find_sampled
+from frazil_spark.sampling import SAMPLED_RECORDS, choose_sample_step
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
@@ -69,15 +70,16 @@ def test_the_snapshot_the_status_and_the_timeline_name_them(lab: Lab, workers_fr
 
 
 @WAYS
-def test_of_a_big_batch_a_thousand_records_are_looked_at(lab: Lab, workers_from: int) -> None:
+def test_of_a_big_batch_some_hundred_records_are_looked_at(lab: Lab, workers_from: int) -> None:
     lab.create_topic(partitions=1)
     records: list[object] = [{"id": n, f"field_{n:04}": 1} for n in range(3000)]
 
     named = json.loads(run(lab, records, workers_from)[keys.UNNAMED_FIELDS])
 
-    sampled = np.flatnonzero(find_sampled(np.arange(3000), 3)).tolist()
+    step = choose_sample_step({"topic": {0: (0, 3000)}})
+    sampled = np.flatnonzero(find_sampled(np.arange(3000), step)).tolist()
     assert named == [f"field_{n:04}" for n in sampled[:10]], "ten at most"
-    assert 900 < len(sampled) < 1100
+    assert SAMPLED_RECORDS - 50 < len(sampled) < 2 * SAMPLED_RECORDS
 
 
 @pytest.mark.parametrize("step", [2, 20, 1000])

@@ -34,6 +34,7 @@ from frazil.maintenance.tables import (
     run_table_job,
     target_bytes,
 )
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace
 
@@ -88,7 +89,7 @@ def _compact(
     passes: list[tuple[Rewrite, float | None]] = [("files", share) for share in (*first, None)]
     for kind, share in (*passes, ("manifests", None)):
         if kind in rewrites:
-            request = _build_request(work, view.name, kind, layout, rewrite_all=rewrite_all)
+            request = _build_request(work, view, kind, layout, rewrite_all=rewrite_all)
             left = _rewrite(work, request.model_copy(update={"hidden_share": share}))
             failed = left if kind == "files" else failed
             view = view.reload()
@@ -101,17 +102,30 @@ def _compact(
 
 
 def _build_request(
-    work: Workspace, name: str, kind: Rewrite, layout: TableLayout, *, rewrite_all: bool
+    work: Workspace, view: TableView, kind: Rewrite, layout: TableLayout, *, rewrite_all: bool
 ) -> TableRequest:
-    return new_request(work, name).model_copy(
+    return new_request(work, view.name).model_copy(
         update={
             "action": "manifests" if kind == "manifests" else "compact",
             "partial_progress": needs_partial_progress(layout, target_bytes(work)),
             "rewrite_all": rewrite_all,
+            "sort_by": _choose_order(work, view),
             "has_deletes": layout.delete_files > 0,
             "dry_run": False,
         }
     )
+
+
+def _choose_order(work: Workspace, view: TableView) -> tuple[str, ...]:
+    """Return the columns by which changes are sorted: an erasure then reads few of them.
+
+    Another order that the table got is kept.
+    """
+    state = work.stream.table.state
+    is_sorted = bool(view.table.sort_order().fields)
+    if state is None or is_sorted or view.name not in {work.stream.table.name, state.deletes_name}:
+        return ()
+    return with_event_key(work).stream.table.id_columns
 
 
 def _rewrite(work: Workspace, request: TableRequest) -> int:

@@ -168,7 +168,7 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
     if (
         any(value in text or _has_word(plain, _fold_text(value)) for value in checked)
         or same & written
-        or {each for each in digits & grouped if len(each) >= _MIN_GROUPED_DIGITS}
+        or any(len(each) >= _MIN_GROUPED_DIGITS for each in digits & grouped)
     ):
         raise ConfigurationError(
             f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "

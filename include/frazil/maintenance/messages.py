@@ -19,6 +19,9 @@ class TableRequest(Message):
     target_bytes: int = 128 * 1024 * 1024
     partial_progress: bool = False
     rewrite_all: bool = False
+    sort_by: tuple[str, ...] = Field(
+        (), description="columns of the rewritten files' order; without any the table's own order"
+    )
     has_deletes: bool = False
     hidden_share: float | None = Field(
         None, description="rewrite only files of which delete files hide this share of the rows"

@@ -73,6 +73,8 @@ _ESCAPE = r"(?<!\\)(?:\\\\)*"
 _HALF_PAIR = (
     rf"{_ESCAPE}\\u[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])"
     rf"|{_ESCAPE}(?<!\\u[dD][89abAB][0-9a-fA-F]{{2}})\\u[dD][c-fC-F][0-9a-fA-F]{{2}}"
+    # Behind an even number of backslashes the first half is no escape.
+    r"|(?<!\\)(?:\\\\)+u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
 )
 _PARSER_OPTIONS = {
     "mode": "PERMISSIVE",
