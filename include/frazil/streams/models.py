@@ -45,6 +45,7 @@ from frazil.streams.timestamps import (
     Days,
     Hours,
     Megabytes,
+    Ratio,
     Schedule,
     Seconds,
 )
@@ -192,7 +193,7 @@ class Errors(Section):
         "first; `invalid_data` skips empty and undecodable records and blocks the batch at any "
         "other bad record; `all` skips them",
     )
-    max_bad_ratio: float = Field(
+    max_bad_ratio: Ratio = Field(
         0.05,
         ge=0,
         le=1,
@@ -246,8 +247,8 @@ class ExpireRows(Section):
         description="time of a row: a column of type date, timestamp or timestamptz, or "
         "`_kafka.timestamp`"
     )
-    keep_days: int = Field(
-        ge=1, le=36_500, description="whole UTC days that rows are kept; null times never expire"
+    keep_days: Days = Field(
+        ge=1, description="whole UTC days that rows are kept; null times never expire"
     )
 
 
@@ -441,8 +442,7 @@ class Stream(Section):
     def parsed_columns(self) -> tuple[Column, ...]:
         """Return the table's parsed columns: the value's, the key's, then `_op`."""
         parts = (self.value.typed_columns, self.key.typed_columns, self._own_columns)
-        pairs = (pair for part in parts for pair in part.items())
-        return tuple(parse_column(name, text) for name, text in pairs)
+        return tuple(parse_column(name, text) for part in parts for name, text in part.items())
 
     def only_topic(self, option: str | None = None) -> str:
         """Return the stream's only topic; `option` is the one by which a user can choose a topic.

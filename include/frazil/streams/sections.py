@@ -36,7 +36,7 @@ from frazil.streams.column_types import (
     validate_column_name,
     validate_distinct_fields,
 )
-from frazil.streams.timestamps import parse_instant
+from frazil.streams.timestamps import Offsets, parse_instant
 from frazil.streams.topic_lists import require_topic_name
 
 Convert = Literal["json", "string", "raw", "by_schema_id", "by_latest_schema"]
@@ -387,7 +387,7 @@ class StartAtTime(Section):
 class StartAtOffsets(Section):
     """Start at exact offsets."""
 
-    offsets: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
+    offsets: Offsets = Field(
         description="partition → first offset to read; other partitions start at the earliest"
     )
 

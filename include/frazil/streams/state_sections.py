@@ -22,6 +22,7 @@ from frazil.streams.change_events import (
 from frazil.streams.column_types import Column, FieldError, Primitive, StructType, format_type
 from frazil.streams.partitioning import name_source
 from frazil.streams.sections import Key, Section, Value
+from frazil.streams.timestamps import Whole
 
 KEY_TYPES = frozenset(
     {"boolean", "int", "long", "decimal", "date", "timestamp", "timestamptz", "string", "uuid"}
@@ -62,7 +63,7 @@ class Merge(Section):
 class Changes(Section):
     """How long the change table of `mode: upsert` keeps changes that newer ones have replaced."""
 
-    keep_days: int | None = Field(
+    keep_days: Whole | None = Field(
         None,
         ge=1,
         le=36_500,

@@ -1,12 +1,19 @@
-"""Instants, durations, sizes and schedules as users write and read them, within limits."""
+"""Instants, durations, sizes, offsets and schedules as users write and read them, within limits."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Annotated
 from zlib import crc32
 
-from pydantic import AfterValidator, Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from frazil.errors import ConfigurationError
 
@@ -15,12 +22,41 @@ CONTINUOUS = "continuous"
 EXAMPLE = "2026-01-31T00:00:00Z"
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-Count = Annotated[int, Field(le=2**63 - 1)]
-Megabytes = Annotated[int, Field(le=1_000_000)]
-Seconds = Annotated[int, Field(le=1_000_000_000)]
-Hours = Annotated[int, Field(le=876_000)]
+
+
+def refuse_boolean(given: object) -> object:
+    """Return what is given for a number; a boolean would be read as 1 or 0.
+
+    Raises:
+        ValueError: it is a boolean.
+    """
+    if isinstance(given, bool):
+        message = "Input should be a number, not a boolean"
+        raise ValueError(message)  # noqa: TRY004 - pydantic reports no other errors
+    return given
+
+
+Ratio = Annotated[float, BeforeValidator(refuse_boolean)]
+Whole = Annotated[int, BeforeValidator(refuse_boolean)]
+Count = Annotated[Whole, Field(le=2**63 - 1)]
+Megabytes = Annotated[Whole, Field(le=1_000_000)]
+Seconds = Annotated[Whole, Field(le=1_000_000_000)]
+Hours = Annotated[Whole, Field(le=876_000)]
 """A century, as of days: an instant that long ago is still one that every reader can write."""
-Days = Annotated[int, Field(le=36_500)]
+Days = Annotated[Whole, Field(le=36_500)]
+
+
+def _keep_partitions(given: object, read: ValidatorFunctionWrapHandler) -> dict[int, int]:
+    """Return offsets by partition, and refuse two keys for one, such as 8 and the text 08."""
+    offsets: dict[int, int] = read(given)
+    if isinstance(given, Mapping) and len(offsets) < len(given):
+        message = "two of the keys are the same partition; write partitions as plain numbers"
+        raise ValueError(message)
+    return offsets
+
+
+_Natural = Annotated[Count, Field(ge=0)]
+Offsets = Annotated[dict[_Natural, _Natural], WrapValidator(_keep_partitions)]
 
 
 def parse_instant(written: object) -> str:

@@ -1,7 +1,8 @@
 """Reading the YAML of a stream file, and errors that name file, line and field."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,11 @@ from frazil.errors import StreamFileError
 from frazil.streams.column_types import FieldError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BOOLEAN = "tag:yaml.org,2002:bool"
+_TAG = "tag:yaml.org,2002:"
+_BOOLEAN, _INT, _FLOAT = f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"
+_DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)\Z")
+"""Whole numbers that YAML 1.1 reads as they look; 010 is 8 to it, and 1:30 is 90."""
+_UNREADABLE = object()
 _REASONS = {
     "extra_forbidden": "unknown key",
     "missing": "required, but not set",
@@ -44,7 +49,7 @@ def _find_bad_nodes(
     loader: yaml.SafeLoader, node: yaml.Node | None, path: tuple[int | str, ...], seen: set[int]
 ) -> Iterator[str]:
     """Yield `line: field: problem` for duplicate keys, keys that are booleans, and bad values."""
-    if id(node) in seen:  # an alias of a node that was checked already
+    if node is None or id(node) in seen:  # an empty file, or an alias of a node checked already
         return
     seen.add(id(node))
     for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
@@ -52,26 +57,56 @@ def _find_bad_nodes(
         if key.tag == _BOOLEAN:
             yield f"{key.start_mark.line + 1}: {name_field(name)}: a boolean; put it in quotes"
         yield from _find_bad_nodes(loader, key, name, seen)
-    if isinstance(node, yaml.ScalarNode) and not _is_readable(loader, node):
-        kind = f"{node.tag.rpartition(':')[2]}; put it in quotes if it is text"
-        yield f"{node.start_mark.line + 1}: {name_field(path)}: not a valid {kind}"
-    lines: dict[int | str, int] = {}
-    for key, line, child in _children(node):
-        if key in lines:
-            place = f"{line}: {name_field((*path, key))}"
-            yield f"{place}: duplicate key, first in line {lines[key]}"
-        lines.setdefault(key, line)
+    problem = _explain_scalar(loader, node) if isinstance(node, yaml.ScalarNode) else None
+    if problem is not None:
+        yield f"{node.start_mark.line + 1}: {name_field(path)}: {problem}"
+    yield from _find_repeated_keys(loader, node, path)
+    for key, _, child in _children(node):
         yield from _find_bad_nodes(loader, child, (*path, key), seen)
 
 
-def _is_readable(loader: yaml.SafeLoader, node: yaml.Node) -> bool:
-    """Return whether YAML can read a value as its type, as it cannot read 2026-02-30 as a date."""
+def _explain_scalar(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str | None:
+    """Say what is wrong with a value that YAML cannot read, or as another number than it looks."""
+    value = _construct(loader, node)
+    if value is _UNREADABLE:
+        kind = node.tag.removeprefix(_TAG)
+        return f"not a valid {kind}; put it in quotes if it is text"
+    is_odd = node.tag == _INT and not _DECIMAL.match(node.value)
+    if is_odd or (node.tag == _FLOAT and ":" in node.value):
+        return (
+            f"YAML reads {node.value} as the number {value}; write a number in decimal, without "
+            "zeros in front, or put it in quotes if it is text"
+        )
+    return None
+
+
+def _find_repeated_keys(
+    loader: yaml.SafeLoader, node: yaml.Node, path: tuple[int | str, ...]
+) -> Iterator[str]:
+    """Yield a problem for each repeated key, also in another spelling: 0 and 0.0 are one key."""
+    lines: dict[object, int] = {}
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        line = key.start_mark.line + 1
+        value = _construct(loader, key)
+        forms = {key.value} | ({value} if isinstance(value, Hashable) else set()) - {_UNREADABLE}
+        first = next((lines[each] for each in forms if each in lines), None)
+        if first is not None:
+            yield f"{line}: {name_field((*path, key.value))}: duplicate key, first in line {first}"
+        for each in forms:
+            lines.setdefault(each, line)
+
+
+def _construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
+    """Return a value as YAML reads it; `_UNREADABLE` if it cannot, as 2026-02-30 as a date."""
     with contextlib.suppress(yaml.YAMLError):  # told later, or no error at all, as for `<<`
         try:
-            loader.construct_object(node)
+            value: object = loader.construct_object(node)
         except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
-            return False
-    return True
+            return _UNREADABLE
+        return value
+    return node.value
 
 
 def name_field(path: Iterable[int | str]) -> str:
@@ -117,7 +152,8 @@ def line_of(node: yaml.Node | None, location: list[int | str]) -> int:
     """Return the line of a field, or of its closest parent that the file has."""
     line = 1
     for part in location:
-        found = [pair for pair in _children(node) if pair[0] == part]
+        # A key is a text here, and in an error what YAML read, such as the partition 0.
+        found = [pair for pair in _children(node) if str(pair[0]) == str(part)]
         if not found:
             break
         _, line, node = found[-1]  # merged keys come first and are overridden by the section's own
