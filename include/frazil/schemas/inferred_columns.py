@@ -4,7 +4,7 @@ The schemas are those of a registry; the key may also be in the first events of 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -265,16 +265,11 @@ def _read_key_fields(work: Workspace) -> tuple[str, ...]:
 
 
 def _read_json_key(work: Workspace) -> tuple[str, ...]:
-    """Return the fields of the schema in the first key of the topics."""
-    stream, isolation = work.stream, work.stream.source.isolation
-    consumer = OffsetConsumer(work.kafka, work.kafka_config)
-    for facts in work.kafka.fetch_topics(stream.source.names, isolation):
-        for number, part in enumerate(facts.partitions):
-            span = OffsetRange(part.earliest, min(part.end, part.earliest + _LOOKED_AT))
-            records = consumer.fetch_records(facts.topic, number, span, isolation)
-            key = next((each.key for each in records if each.key is not None), None)
-            if key is not None:
-                return _read_schema(stream, key, f"{facts.topic}-{number}")
+    """Return the fields of the first schema in the keys of the topics."""
+    stream = work.stream
+    found = choose_key_fields(stream, _fetch_keys(work))
+    if found:
+        return found
     raise UnknownSubjectError(
         f"stream {stream.stream}: {', '.join(stream.source.names)} has no record with a key yet, "
         f"which `id_columns: {FROM_KEY}` needs; nothing was read",
@@ -283,18 +278,47 @@ def _read_json_key(work: Workspace) -> tuple[str, ...]:
     )
 
 
-def _read_schema(stream: Stream, key: bytes, place: str) -> tuple[str, ...]:
+def _fetch_keys(work: Workspace) -> Iterator[tuple[str, bytes]]:
+    """Yield the keys of the first records of each partition, with topic and partition."""
+    isolation = work.stream.source.isolation
+    consumer = OffsetConsumer(work.kafka, work.kafka_config)
+    for facts in work.kafka.fetch_topics(work.stream.source.names, isolation):
+        for number, part in enumerate(facts.partitions):
+            span = OffsetRange(part.earliest, min(part.end, part.earliest + _LOOKED_AT))
+            for each in consumer.fetch_records(facts.topic, number, span, isolation):
+                if each.key is not None:
+                    yield f"{facts.topic}-{number}", each.key
+
+
+def choose_key_fields(stream: Stream, keys: Iterable[tuple[str, bytes]]) -> tuple[str, ...]:
+    """Return the fields of the first schema in some keys, given with places; none without a key.
+
+    Raises:
+        SchemaMisfitError: no key has a schema.
+    """
+    without = ""
+    for place, key in keys:
+        fields = _read_schema(key)
+        if fields:
+            return fields
+        without = without or place
+    if without:
+        raise _refuse(stream, f"the first key of {without} has no schema, nor have those behind it")
+    return ()
+
+
+def _read_schema(key: bytes) -> tuple[str, ...]:
     """Return the fields of a key's own schema, as Kafka Connect's JSON converter writes it."""
     try:
         message = json.loads(key)
-    except ValueError:
-        message = None
+    except (ValueError, RecursionError):
+        return ()
     schema = message.get("schema") if isinstance(message, Mapping) else None
     fields = schema.get("fields") if isinstance(schema, Mapping) else None
-    names = [each.get("field") for each in fields or () if isinstance(each, Mapping)]
-    if not names or not all(isinstance(name, str) for name in names):
-        raise _refuse(stream, f"the first key of {place} has no schema")
-    return tuple(map(str, names))
+    listed = fields if isinstance(fields, list) else []
+    names = [each.get("field") if isinstance(each, Mapping) else None for each in listed]
+    texts = tuple(name for name in names if isinstance(name, str))
+    return texts if len(texts) == len(names) else ()
 
 
 def _refuse(stream: Stream, problem: str) -> SchemaMisfitError:
