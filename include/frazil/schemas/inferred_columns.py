@@ -32,7 +32,7 @@ from frazil.schemas.payloads import (
 )
 from frazil.schemas.source_types import NotConvertibleError, Record
 from frazil.streams.change_events import FROM_KEY, OP
-from frazil.streams.column_types import format_type
+from frazil.streams.column_types import format_type, require_column
 from frazil.streams.models import Stream
 from frazil.streams.schema_changes import follow_columns
 from frazil.workspace import Workspace
@@ -224,16 +224,10 @@ def _complete(stream: Stream, names: Sequence[str]) -> Stream:
     content["table"]["id_columns"] = [*names]
     columns = content["value"]["columns"]
     content["value"]["columns"] = {
-        name: _require(text) if name in names else text for name, text in columns.items()
+        name: require_column(text) if name in names else text for name, text in columns.items()
     }
     what = f"the key {', '.join(names)} of its change events"
     return _validate(content, what, "name the columns in table.id_columns")
-
-
-def _require(text: str) -> str:
-    """Return the text of a required column."""
-    kind, source, field = text.partition(" from ")
-    return f"{kind.rstrip().removesuffix('!')}!{source}{field}"
 
 
 def _match_columns(stream: Stream, fields: Sequence[str]) -> list[str]:

@@ -135,6 +135,7 @@ class _Parser:
         self.text = text
         self.level = 0
         self.tokens: list[str] = []
+        self.ends: list[int] = []
         position = 0
         while text[position:].strip():
             match = _TOKEN.match(text, position)
@@ -143,6 +144,7 @@ class _Parser:
                 raise ValueError(message + _IN_STRUCT * ("struct" in text))
             self.tokens.append(match[1])
             position = match.end()
+            self.ends.append(position)
 
     def take(self, expected: str | None = None) -> str:
         if not self.tokens:
@@ -285,6 +287,17 @@ def parse_column(name: str, text: str) -> Column:
         message = f"unexpected {parser.tokens[0]!r} after the type in {text!r}"
         raise ValueError(message)
     return column
+
+
+def require_column(text: str) -> str:
+    """Return the text of an entry of `columns:`, which can be parsed, as that of a required column.
+
+    All else stays as it is written: the stream's hash has the text.
+    """
+    parser = _Parser(text)
+    parser.parse_type()
+    end = parser.ends[len(parser.ends) - len(parser.tokens) - 1]
+    return text if parser.accept("!") else f"{text[:end]}!{text[end:]}"
 
 
 def validate_column_name(name: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from frazil.streams.column_types import (
     StructType,
     format_type,
     parse_column,
+    require_column,
     to_spark_ddl,
     validate_distinct_names,
 )
@@ -122,6 +124,36 @@ def test_a_column_may_read_a_field_with_another_name(text: str, field: str) -> N
 
     assert column.field == field
     assert column == parse_column("c", text.rpartition(" from ")[0] or text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("long", "long!"),
+        ("long!", "long!"),
+        ("long !", "long !"),
+        ("decimal(9, 2) ", "decimal(9, 2)! "),
+        ('long from "x"', 'long! from "x"'),
+        ('long! from "x"', 'long! from "x"'),
+        ('long from"x"', 'long! from"x"'),
+        ('long\tfrom "x"', 'long!\tfrom "x"'),
+        ("long\n from x", "long!\n from x"),
+        ('long from " from "', 'long! from " from "'),
+        ("long from 'a from b'", "long! from 'a from b'"),
+        ('struct<a: long from "x">', 'struct<a: long from "x">!'),
+        ('struct<a: long from "x"> from "y"', 'struct<a: long from "x">! from "y"'),
+        ('list<struct<a: long! from "x">>', 'list<struct<a: long! from "x">>!'),
+        ("map<string, long!>", "map<string, long!>!"),
+    ],
+)
+def test_only_the_column_itself_becomes_required(text: str, expected: str) -> None:
+    column = parse_column("c", text)
+
+    required = require_column(text)
+
+    assert required == expected
+    assert parse_column("c", required) == replace(column, required=True)
+    assert parse_column("c", required).source == column.source
 
 
 @given(st.text(max_size=6) | st.from_regex("[_0-9a-z.-]{1,6}", fullmatch=True))
