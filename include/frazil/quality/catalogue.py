@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from frazil.quality.expectations import Json, parse_bound
+from frazil.quality.regex import MAX_LEVELS, is_nested_too_deep
 
 Fit: TypeAlias = Literal[
     "any", "nulls", "text", "number", "steps", "bounds", "values", "comparable", "table"
@@ -245,8 +246,11 @@ def _explain_wrong_regex(kind: str, value: Json) -> str | None:
             return f"{pattern!r} is not a text"
         try:
             re.compile(pattern)
+            is_deep = is_nested_too_deep(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             return f"{pattern[:200]!r} is not a regular expression that can be used: {error}"
+        if is_deep:
+            return f"{pattern[:200]!r} has groups that are nested deeper than {MAX_LEVELS} levels"
     return None
 
 

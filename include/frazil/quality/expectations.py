@@ -96,6 +96,18 @@ class Suite:
     source: str = ""
 
 
+def is_nested_deeper(value: Json, levels: int) -> bool:
+    """Return whether a value has more levels of lists and objects; it may have any number."""
+    level: list[Json] = [value]
+    for _ in range(levels + 1):
+        nested = [each for each in level if isinstance(each, list | tuple | Mapping)]
+        inner = (each.values() if isinstance(each, Mapping) else each for each in nested)
+        level = [part for each in inner for part in each]
+        if not nested:
+            return False
+    return True
+
+
 def name_condition_columns(condition: Json) -> tuple[str, ...]:
     """List the columns that a row condition reads."""
     if not isinstance(condition, Mapping):

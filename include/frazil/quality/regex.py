@@ -19,6 +19,8 @@ Tree: TypeAlias = Sequence[Node]
 _MAX_REPEATS = 1000
 _MAX_GROUP_REPEATS = 64
 """Java recurses for each repetition of a group: without a limit its stack overflows."""
+MAX_LEVELS = 50
+"""Levels of a pattern: what reads it, Great Expectations too, calls itself for each of them."""
 _UNIX_LINES = "(?d)"
 _UNICODE_FLAG, _DOTALL_FLAG, _VERBOSE_FLAG = 32, 16, 64
 _MAX_POINT, _MAX_ASCII = 0x10FFFF, 0x7F
@@ -67,6 +69,24 @@ def parse_pattern(pattern: str) -> Tree:
     # The tree is private to `re`; a test fails if it changes.
     tree: Tree = import_module("re._parser").parse(pattern)
     return tree
+
+
+def is_nested_too_deep(pattern: str) -> bool:
+    """Return whether groups, repetitions and alternatives have more than `MAX_LEVELS` levels.
+
+    Raises:
+        re.error, OverflowError, RecursionError: Python does not take the pattern.
+    """
+    waiting: list[tuple[object, int]] = [(parse_pattern(pattern), 0)]
+    while waiting:
+        node, level = waiting.pop()
+        if level > MAX_LEVELS:
+            return True
+        is_tree = hasattr(node, "getwidth")  # a sequence of nodes; tuples hold one node's arguments
+        if is_tree or isinstance(node, list | tuple):
+            parts = cast("Iterable[object]", node)
+            waiting += [(part, level + is_tree) for part in parts]
+    return False
 
 
 def _write(pattern: str, last: int) -> str | None:

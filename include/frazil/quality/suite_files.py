@@ -21,6 +21,7 @@ from frazil.quality.expectations import (
     Suite,
     freeze,
     hash_suite,
+    is_nested_deeper,
     kind_of_bound,
     name_condition_columns,
     read_document,
@@ -33,6 +34,9 @@ _EXPECTATION_KEYS = frozenset(
     {"type", "kwargs", "meta", "id", "notes", "description", "severity", "rendered_content"}
     | {"expectation_context"}
 )
+_MAX_LEVELS = 100
+"""Lists and objects inside each other: 50 levels of AND. A batch reads them deeper in Python's
+stack than this check does, where more of them might end in a RecursionError."""
 _CHECK_AGAIN = "then run `frazil streams`"
 Problem: TypeAlias = tuple[str, str]
 _EXAMPLES: Mapping[str, str] = {
@@ -98,11 +102,21 @@ def load_suite(path: Path) -> Suite:
 def _read_expectation(path: Path, index: int, entry: Json) -> Expectation:
     kind = entry.get("type") if isinstance(entry, Mapping) else None
     try:
+        _check_levels(entry)
         return _parse_expectation(index, entry)
     except _Refusal as refusal:
         label = f"expectations[{index}]" + (f" ({kind})" if isinstance(kind, str) else "")
         facts = f"{path}: {label}, {refusal.field}: {refusal.problem}"
         raise SuiteError(facts, f"{refusal.fix}, {_CHECK_AGAIN}") from None
+
+
+def _check_levels(entry: Json) -> None:
+    kwargs = entry.get("kwargs") if isinstance(entry, Mapping) else None
+    parts = {f"kwargs.{n}": v for n, v in kwargs.items()} if isinstance(kwargs, Mapping) else {}
+    for field, value in {**parts, "itself": entry}.items():
+        if is_nested_deeper(value, _MAX_LEVELS):
+            problem = f"nested deeper than {_MAX_LEVELS} lists and objects"
+            raise _Refusal(field, problem, "write fewer levels")
 
 
 def _parse_expectation(index: int, entry: Json) -> Expectation:
