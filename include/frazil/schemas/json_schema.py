@@ -214,9 +214,9 @@ def read_json_schema(registered: Registered) -> Source:
         UnreadableSchemaError: it is not valid.
     """
     try:
-        root = _load(registered.text)
-        others = {name: _load(text) for name, text in registered.references}
-        registry, uri = _register(root, others)
+        source = _read_shape(registered).to_source()
+    except NotConvertibleError:
+        raise
     except (TypeError, AttributeError) as error:
         message = (
             "is not a valid JSON Schema: it is no object, or one of its keywords that name or hold "
@@ -227,13 +227,19 @@ def read_json_schema(registered: Registered) -> Source:
     except ValueError as error:
         message = f"is not a valid JSON Schema: {error}"
         raise UnreadableSchemaError(message) from error
-    drafts = dict(each for document in (root, *others.values()) for each in _list_drafts(document))
-    reader = _Reader(registry.resolver(), drafts)
-    source = reader.read(root, registry.resolver(uri), ()).to_source()
     if not isinstance(source, Record):
         message = "does not describe JSON objects by their properties"
         raise NotConvertibleError(message)
     return source
+
+
+def _read_shape(registered: Registered) -> _Shape:
+    root = _load(registered.text)
+    others = {name: _load(text) for name, text in registered.references}
+    registry, uri = _register(root, others)
+    drafts = dict(each for document in (root, *others.values()) for each in _list_drafts(document))
+    # A keyword that its draft does not know was not looked into until here.
+    return _Reader(registry.resolver(), drafts).read(root, registry.resolver(uri), ())
 
 
 def _load(text: str) -> Json:
