@@ -16,8 +16,10 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, StreamFileError
 from frazil.messages import Report, count_noun
+from frazil.streams.timestamps import Number
+from frazil.streams.yaml_files import read_yaml
 
 MIN_RUNS = 10
 """The fewest measured batches for a fit."""
@@ -144,10 +146,10 @@ class Prices(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     currency: str = Field("", max_length=12)
-    cpu_core_hour: float = Field(0, ge=0)
-    storage_gb_month: float = Field(0, ge=0)
-    written_gb: float = Field(0, ge=0)
-    requests_million: float = Field(0, ge=0)
+    cpu_core_hour: Number = Field(0, ge=0)
+    storage_gb_month: Number = Field(0, ge=0)
+    written_gb: Number = Field(0, ge=0)
+    requests_million: Number = Field(0, ge=0)
 
 
 def sum_up_days(
@@ -315,12 +317,17 @@ def load_prices(path: Path) -> Prices:
         ConfigurationError: the file is missing or not YAML, or names its invalid fields.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        _, content = read_yaml(path)
+    except StreamFileError as error:  # what the reader itself refuses, by `path:line: field`
+        lines = (line.removeprefix(f"{path}:") for line in error.facts.splitlines())
+        raise _price_error(path, "; ".join(f"line {line}" for line in lines)) from error
+    except RecursionError:
+        raise _price_error(path, "nested too deeply") from None
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise _price_error(path, f"cannot be read: {reason}") from error
     try:
-        return Prices.model_validate(content or {})
+        return Prices.model_validate({} if content is None else content)
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
         raise _price_error(path, "; ".join(problems)) from error

@@ -45,7 +45,7 @@ from frazil.streams.timestamps import (
     Days,
     Hours,
     Megabytes,
-    Ratio,
+    Number,
     Schedule,
     Seconds,
 )
@@ -193,7 +193,7 @@ class Errors(Section):
         "first; `invalid_data` skips empty and undecodable records and blocks the batch at any "
         "other bad record; `all` skips them",
     )
-    max_bad_ratio: Ratio = Field(
+    max_bad_ratio: Number = Field(
         0.05,
         ge=0,
         le=1,

@@ -36,7 +36,7 @@ def refuse_boolean(given: object) -> object:
     return given
 
 
-Ratio = Annotated[float, BeforeValidator(refuse_boolean)]
+Number = Annotated[float, BeforeValidator(refuse_boolean)]
 Whole = Annotated[int, BeforeValidator(refuse_boolean)]
 Count = Annotated[Whole, Field(le=2**63 - 1)]
 Megabytes = Annotated[Whole, Field(le=1_000_000)]

@@ -198,6 +198,15 @@ def test_the_example_of_the_page_is_read() -> None:
         pytest.param("- 1", "file: ", id="a list"),
         pytest.param("a: [", "cannot be read", id="no YAML"),
         pytest.param(None, "cannot be read", id="no file"),
+        pytest.param("currency: 2026-02-30", "line 1: currency: not a valid", id="no date"),
+        pytest.param("\na: !!int x", "line 2: a: not a valid int", id="a tag of another type"),
+        pytest.param("a: !foo x", "cannot be read", id="an unknown tag"),
+        pytest.param("[" * 5000 + "]" * 5000, "nested too deeply", id="deep"),
+        pytest.param("cpu_core_hour: 010", "YAML reads 010 as the number 8", id="octal"),
+        pytest.param("cpu_core_hour: 1:30", "YAML reads 1:30 as", id="sexagesimal"),
+        pytest.param("written_gb: true", "written_gb: ", id="a boolean"),
+        pytest.param("written_gb: 1\nwritten_gb: 2", "line 2: written_gb: duplicate", id="twice"),
+        pytest.param("false", "file: ", id="a boolean alone"),
     ],
 )
 def test_a_wrong_price_is_named_by_field(tmp_path: Path, text: str | None, facts: str) -> None:
