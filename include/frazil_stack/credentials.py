@@ -6,6 +6,8 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from frazil.errors import StackError
+
 AIRFLOW_USER = "admin"
 PASSWORD_FILE = "password.txt"  # noqa: S105 - a file name
 USERS = {AIRFLOW_USER: ("admin", PASSWORD_FILE), "approver": ("user", "approver-password.txt")}
@@ -29,6 +31,9 @@ def ensure_credentials(folder: Path) -> AirflowKeys:
     """Create passwords and keys unless they exist, and write the logins that Airflow reads.
 
     To change a password, edit its file; the next `frazil stack up` uses it.
+
+    Raises:
+        StackError: the file of the keys is damaged.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     logins = {}
@@ -42,7 +47,14 @@ def ensure_credentials(folder: Path) -> AirflowKeys:
     keys_path = folder / KEYS_FILE
     if not keys_path.exists():
         write_private(keys_path, json.dumps(asdict(_make_keys())))
-    return AirflowKeys(**json.loads(keys_path.read_text()))
+    try:
+        return AirflowKeys(**json.loads(keys_path.read_text()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StackError(
+            f"{keys_path} does not hold Airflow's three keys: the file is damaged",
+            "restore it, or delete it for new keys, with which Airflow cannot read passwords of "
+            "connections in its database, then `frazil stack up`",
+        ) from error
 
 
 def list_users() -> str:

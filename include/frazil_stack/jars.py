@@ -28,11 +28,12 @@ def has_jars(settings: StackSettings) -> bool:
     """Return whether the jar folder holds exactly the jars of the current ivy.xml."""
     try:
         stamp = json.loads((settings.jars / _STAMP).read_text())
-    except (OSError, ValueError):
+        is_current = stamp["ivy_sha256"] == _ivy_hash(settings)
+        sizes = {settings.jars / name: size for name, size in stamp["files"].items()}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return False
-    return bool(stamp.get("ivy_sha256") == _ivy_hash(settings)) and all(
-        (settings.jars / name).stat().st_size == size if (settings.jars / name).is_file() else False
-        for name, size in stamp["files"].items()
+    return is_current and all(
+        path.is_file() and path.stat().st_size == size for path, size in sizes.items()
     )
 
 

@@ -160,13 +160,13 @@ def require_free_ports(ports: Ports, names: frozenset[str], own_pids: frozenset[
 
 
 def load_ports(path: Path) -> Ports | None:
-    """Return the ports that this home used last, or None before its first `up`."""
+    """Return the ports that this home used last; None before its first `up`, or if unreadable."""
+    known = {field.name for field in fields(Ports)}
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return Ports(**{name: int(port) for name, port in content.items() if name in known})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    known = {field.name for field in fields(Ports)}
-    return Ports(**{name: int(port) for name, port in content.items() if name in known})
 
 
 def save_ports(path: Path, ports: Ports) -> None:

@@ -71,17 +71,13 @@ def migrate_airflow(plan: StackPlan) -> None:
     """Migrate Airflow's database to the installed version, once per version."""
     home = plan.settings.airflow
     stamp = home / "migrated.json"
-    wanted = {"apache-airflow-core": version("apache-airflow-core")}
-    if (
-        (home / "airflow.db").exists()
-        and stamp.exists()
-        and json.loads(stamp.read_text()) == wanted
-    ):
+    wanted = json.dumps({"apache-airflow-core": version("apache-airflow-core")}).encode()
+    if (home / "airflow.db").exists() and stamp.exists() and stamp.read_bytes() == wanted:
         return
     command = (str(plan.settings.bin / "airflow"), "db", "migrate")
     environment = airflow_environment(plan.settings, plan.ports, plan.keys)
     _run("airflow-migrate", command, environment, plan)
-    stamp.write_text(json.dumps(wanted))
+    stamp.write_bytes(wanted)
 
 
 def tail(log: Path, lines: int = 15) -> str:

@@ -117,12 +117,18 @@ def load_description(home: Path) -> StackDescription:
     """Read `stack.json`.
 
     Raises:
-        StackError: no stack was started in this home.
+        StackError: no stack was started in this home, or the file is damaged.
     """
     path = home / "stack" / "stack.json"
     if not path.is_file():
         raise StackError(f"no stack was started here: {path} is missing", "run `frazil stack up`")
-    return StackDescription.model_validate(json.loads(path.read_text()))
+    try:
+        return StackDescription.model_validate(json.loads(path.read_text()))
+    except (ValueError, RecursionError) as error:
+        raise StackError(
+            f"{path} does not describe a stack: the file is damaged",
+            "run `frazil stack up`, which writes it again",
+        ) from error
 
 
 def collect_status(settings: StackSettings, ports: Ports) -> StackStatus:

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from frazil.environment import home_dir
 from frazil.errors import ConfigurationError, ConnectionMissingError
@@ -212,22 +213,52 @@ def read_extra(connection_id: str, extra: Mapping[str, object]) -> dict[str, str
 
 
 def _stack_connection(connection_id: str) -> Connection | None:
-    """Read a default connection from the embedded stack's `stack.json`."""
+    """Read a default connection from the embedded stack's `stack.json`.
+
+    Raises:
+        ConfigurationError: the file lacks it, as one that was cut off or edited does.
+    """
     path = home_dir() / "stack" / "stack.json"
-    if not path.is_file():
+    if connection_id not in _OF_STACK or not path.is_file():
         return None
-    stack = json.loads(path.read_text())
+    try:
+        return _read_stack_connection(connection_id, json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{path} does not tell connection {connection_id!r}: the file is damaged",
+            "run `frazil stack up`, which writes it again, or define the connection in Airflow",
+        ) from error
+
+
+_OF_STACK = frozenset(
+    {"kafka_default", "iceberg_default", "spark_connect_default", "schema_registry_default"}
+)
+
+
+def _read_stack_connection(
+    connection_id: str, stack: Mapping[str, Mapping[str, object]]
+) -> Connection | None:
+    if not stack:
+        message = "it is empty"
+        raise ValueError(message)
     match connection_id:
         case "kafka_default":
-            return Connection(
-                connection_id, extra={"bootstrap.servers": stack["kafka"]["bootstrap"]}
-            )
+            extra = {"bootstrap.servers": _require_text(stack["kafka"]["bootstrap"])}
+            return Connection(connection_id, extra=extra)
         case "iceberg_default":
             catalog = stack["catalog"]
-            extra = {CATALOG_NAME_KEY: catalog["name"], **catalog["properties"]}
-            return Connection(connection_id, extra=extra)
+            properties = cast("Mapping[str, object]", catalog["properties"])
+            given = {CATALOG_NAME_KEY: _require_text(catalog["name"]), **properties}
+            return Connection(connection_id, extra=read_extra(connection_id, given))
         case "spark_connect_default":
-            return Connection(connection_id, host=stack["spark_connect"]["url"])
-        case "schema_registry_default" if "schema_registry" in stack:
-            return Connection(connection_id, host=stack["schema_registry"]["url"])
-    return None
+            return Connection(connection_id, host=_require_text(stack["spark_connect"]["url"]))
+    if "schema_registry" not in stack:
+        return None
+    return Connection(connection_id, host=_require_text(stack["schema_registry"]["url"]))
+
+
+def _require_text(value: object) -> str:
+    if not isinstance(value, str):
+        message = f"{value!r} is no text"
+        raise TypeError(message)
+    return value

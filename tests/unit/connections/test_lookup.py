@@ -114,3 +114,39 @@ def test_airflows_own_connections_are_asked_last(monkeypatch: pytest.MonkeyPatch
 )
 def test_a_secret_is_recognised(key: str, value: str, secret: bool) -> None:  # noqa: FBT001
     assert is_secret(key, value) is secret
+
+
+DAMAGED = [
+    *('{"kafka": ', "[]", "{}", "", "null", "5", '"x"', "\x00", "[" * 5000, '{"kafka": {}}'),
+    *('{"kafka": 5}', '{"kafka": {"bootstrap": 5}}', '{"catalog": {"name": "a"}}'),
+    *('{"catalog": {"name": "a", "properties": 5}}', '{"spark_connect": {"url": null}}'),
+]
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=[text[:30] for text in DAMAGED])
+@pytest.mark.parametrize("name", ["kafka_default", "iceberg_default", "spark_connect_default"])
+def test_a_damaged_record_of_the_stack_is_told_with_the_next_step(
+    home: Path, name: str, text: str
+) -> None:
+    (home / "stack").mkdir()
+    (home / "stack" / "stack.json").write_text(text)
+
+    with pytest.raises(ConfigurationError) as caught:
+        find_connection(name)
+
+    assert "stack.json" in caught.value.facts
+    assert f"{name!r}" in caught.value.facts
+    assert "frazil stack up" in caught.value.next_step
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=[text[:30] for text in DAMAGED])
+def test_a_damaged_record_of_the_stack_hides_no_other_connection(
+    home: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (home / "stack").mkdir()
+    (home / "stack" / "stack.json").write_text(text)
+    define(monkeypatch, "kafka_default", extra={"bootstrap.servers": "b:1"})
+
+    assert find_connection("kafka_default").extra == {"bootstrap.servers": "b:1"}
+    with pytest.raises(ConnectionMissingError):
+        find_connection("other")
