@@ -47,10 +47,10 @@ def compare_partitions(
 def _build_spec(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> PartitionSpec:
     """Return the new partition spec; a field of an earlier spec keeps its id and name.
 
-    Names are unique across specs, because Spark cannot list partitions otherwise.
+    Names are unique across specs, in any case, because Spark cannot list partitions otherwise.
     """
     known = [field for spec in table.specs().values() for field in spec.fields]
-    names = {field.name for field in known}
+    names = {field.name.lower() for field in known}
     ids = count((table.metadata.last_partition_id or 999) + 1)
     spec_id = max(table.specs()) + 1
     fields = []
@@ -58,7 +58,7 @@ def _build_spec(table: Table, schema: Schema, wanted: Sequence[WantedField]) -> 
         source_id = schema.find_field(field.column).field_id
         transform = parse_transform(field.iceberg_transform)
         same = (f for f in known if (f.source_id, f.transform) == (source_id, transform))
-        name = f"{field.name}_v{spec_id}" if field.name in names else field.name
+        name = f"{field.name}_v{spec_id}" if field.name.lower() in names else field.name
         fields.append(next(same, None) or PartitionField(source_id, next(ids), transform, name))
     return PartitionSpec(*fields, spec_id=spec_id)
 

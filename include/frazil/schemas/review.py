@@ -356,14 +356,17 @@ def _list_state_conflicts(work: Workspace, changes: tuple[SchemaChange, ...]) ->
 
 
 def _takes_partition_name(state: Table, change: SchemaChange) -> bool:
-    """Return whether a change gives a column the name of a partition field of another column."""
+    """Return whether a change gives a column the name of a partition field of another column.
+
+    Names that differ only in case are one name to Spark.
+    """
     is_rename = change.kind == "rename"
     name = change.after if is_rename else change.path
     if "." in change.path or change.kind in {"drop", "widen", "relax"}:
         return False
     own = {change.path, name} if is_rename else set()
     return any(
-        field.name == name
+        field.name.lower() == name.lower()
         and not (
             isinstance(field.transform, IdentityTransform)
             and state.schema().find_column_name(field.source_id) in own

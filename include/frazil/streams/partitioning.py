@@ -195,14 +195,22 @@ def _validate_distinct_types(
 def _validate_field_name(
     field: PartitionField, columns: tuple[Column, ...], before: Sequence[PartitionField]
 ) -> None:
-    """Check that neither an earlier partition field nor another column has the field's name."""
-    same = next((each.text for each in before if each.name == field.name), None)
+    """Check that neither an earlier partition field nor another column has the field's name.
+
+    Names that differ only in case are one name to Spark.
+    """
+    name = field.name.lower()
+    same = next((each for each in before if each.name.lower() == name), None)
     if same is not None:
-        message = f"{field.text!r} and {same!r} would both be named {field.name}"
-        raise ValueError(message)
+        message = f"{field.text!r} and {same.text!r} would both be named {field.name}"
+        raise ValueError(message + (", in any case of its letters" * (same.name != field.name)))
     is_own = field.transform == "identity" and field.name == field.column
-    if not is_own and field.name in {KAFKA_COLUMN, *(column.name for column in columns)}:
-        message = f"{field.text!r} would be named {field.name}, which is the name of a column"
+    taken = {each.lower(): each for each in (KAFKA_COLUMN, *(c.name for c in columns))}
+    if not is_own and name in taken:
+        other = "the name of a column"
+        if taken[name] != field.name:
+            other += f" in another case, {taken[name]}"
+        message = f"{field.text!r} would be named {field.name}, which is {other}"
         raise ValueError(message)
 
 

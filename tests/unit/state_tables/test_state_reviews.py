@@ -103,14 +103,16 @@ def test_a_name_that_comes_back_after_a_rename_is_that_of_its_own_partition(
     settle_schema(renamed, TableView(lake.store, name))
     ensure_state_table(renamed, TableView(lake.store, lake.state_name), lake.table.schema())
 
-    taken = review_table(
-        lake.table, edit(lake, {**RENAMED, "name": "string"}, partition_by=["label"])
+    taken, in_capitals = (
+        review_table(lake.table, edit(lake, {**RENAMED, name: "string"}, partition_by=["label"]))
+        for name in ("name", "NAME")
     )
     settle_schema(edit(lake, COLUMNS), TableView(lake.store, name))
 
     assert "name" in lake.table.schema().column_names
-    assert taken is not None
-    assert "a partition field of the state table has this name" in taken.impossible[0]
+    for review in (taken, in_capitals):
+        assert review is not None
+        assert "a partition field of the state table has this name" in review.impossible[0]
 
 
 def test_a_state_table_without_a_merge_follows_another_type_of_its_key(tmp_path: Path) -> None:

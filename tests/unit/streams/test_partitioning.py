@@ -6,8 +6,8 @@ import pytest
 from pyiceberg.transforms import parse_transform
 
 from frazil.iceberg.table_schema import build_partition_spec, build_table_schema
-from frazil.streams.column_types import parse_column
-from frazil.streams.partitioning import ALLOWED_TYPES, parse_partition_field
+from frazil.streams.column_types import FieldError, parse_column
+from frazil.streams.partitioning import ALLOWED_TYPES, parse_partition_field, validate_layout
 
 TYPES = {
     **{name: name for name in ("boolean", "int", "long", "float", "double", "date")},
@@ -151,3 +151,32 @@ def test_a_transform_that_cannot_be_says_why(text: str, reason: str) -> None:
 
     with pytest.raises(ValueError, match=re.escape(reason)):
         parse_partition_field(text, columns)
+
+
+MIXED = (
+    *(parse_column("St", "struct<a: long, B: string>!"), parse_column("st_a", "long")),
+    *(parse_column("at", "timestamp"), parse_column("AT_DAY", "date"), parse_column("x", "string")),
+    *(parse_column("X_trunc", "string"), parse_column("ST_b", "string")),
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        (["bucket(St.a, 4)", "bucket(st_a, 8)"], "would both be named st_a_bucket"),
+        (["truncate(St.a, 4)", "truncate(st_a, 8)"], "would both be named st_a_trunc"),
+        (["day(at)"], "would be named at_day, which is the name of a column in another case"),
+        (["truncate(x, 3)"], "would be named x_trunc, which is the name of a column"),
+        (["St.B"], "would be named St_B, which is the name of a column in another case, ST_b"),
+        (["St.a"], "would be named St_a, which is the name of a column in another case, st_a"),
+    ],
+)
+def test_names_that_differ_only_in_case_are_one_name(texts: list[str], reason: str) -> None:
+    with pytest.raises(FieldError, match=re.escape(reason)) as caught:
+        validate_layout(texts, (), MIXED)
+
+    assert caught.value.path == ("table", "partition_by", len(texts) - 1)
+
+
+def test_a_column_is_its_own_partition_in_its_case() -> None:
+    validate_layout(["AT_DAY", "bucket(st_a, 4)", "hour(at)"], (), MIXED)
