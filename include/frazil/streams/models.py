@@ -37,7 +37,7 @@ from frazil.streams.state_sections import (
     validate_state_layout,
     validate_state_table,
 )
-from frazil.streams.table_properties import validate_properties
+from frazil.streams.table_properties import validate_column_properties, validate_properties
 from frazil.streams.timestamps import (
     CONTINUOUS,
     BatchSchedule,
@@ -316,6 +316,7 @@ class Stream(Section):
             return self
         layout = self.table.state or self.table
         validate_layout(layout.partition_by, layout.sort_by, columns)
+        validate_column_properties(self.table.properties, columns)
         self._validate_row_expiry(columns)
         return self
 
@@ -359,9 +360,8 @@ class Stream(Section):
             return
         texts = [c.name for c in self.value.parsed_columns if c.type == Primitive("string")]
         if self.route.field not in texts:
-            known = ", ".join(texts)
-            reason = f"{self.route.field!r} is not a string column of the value; those are: {known}"
-            raise FieldError(("route", "field"), reason)
+            reason = f"{self.route.field!r} is not a string column of the value; those are: "
+            raise FieldError(("route", "field"), reason + ", ".join(texts))
 
     def _validate_state_table(self) -> None:
         """Check the options of a state table, and what does not know state tables yet."""

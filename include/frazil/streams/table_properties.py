@@ -6,12 +6,21 @@ listed belong to other programs, and are left alone.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from urllib.parse import urlparse
 
-from frazil.streams.column_types import MAX_LONG, FieldError
+from frazil.ledger.keys import KAFKA_COLUMN
+from frazil.streams.column_types import (
+    MAX_LONG,
+    Column,
+    ColumnType,
+    FieldError,
+    ListType,
+    MapType,
+    StructType,
+)
 
 Reader: TypeAlias = Literal["batch", "other"]
 """Whether a batch fails with a wrong value, or only maintenance or another engine."""
@@ -318,7 +327,59 @@ def validate_properties(properties: Mapping[str, str]) -> None:
     """Check `table.properties` of a stream file.
 
     Raises:
-        FieldError: a property is reserved, or its value would make later steps fail.
+        FieldError: a property is reserved, its value would make later steps fail, or its name is
+            that of another one in other letters, which nobody would read.
     """
+    for key in properties:
+        problem = _explain_name(key)
+        if problem:
+            raise FieldError((key,), problem)
     for wrong in list_wrong_properties(properties):
         raise FieldError((wrong.key,), wrong.reason)
+
+
+def _explain_name(key: str) -> str:
+    """Say why a property's name has no effect; empty if it may have one."""
+    plain = key.strip()
+    if not plain:
+        return "a property has a name"
+    lowered = plain.lower()
+    if find_rule(key) is None and find_rule(lowered) is not None:
+        prefix = next((each for each in _PREFIXES if lowered.startswith(each)), lowered)
+        return f"has no effect in this spelling; write {prefix}{plain[len(prefix) :]}"
+    return "" if plain == key else f"has blanks at its ends; write {plain}"
+
+
+def validate_column_properties(properties: Mapping[str, str], columns: Sequence[Column]) -> None:
+    """Check that the properties of single columns name columns of the table.
+
+    Raises:
+        FieldError: one does not, so that it would have no effect.
+    """
+    known = StructType(tuple(columns))
+    for key in properties:
+        prefix = next((each for each in _OF_COLUMNS if key.startswith(each)), None)
+        name = key.removeprefix(prefix or key)
+        if prefix and name.partition(".")[0] != KAFKA_COLUMN and not _has_path(known, name):
+            names = ", ".join([*(column.name for column in columns), KAFKA_COLUMN])
+            reason = f"{name!r} is not a column of the table; those are: {names}"
+            nested = "" if "." not in name else "; a part of one is shop.city, tags.element"
+            raise FieldError(("table", "properties", key), reason + nested)
+
+
+_OF_COLUMNS = tuple(each for each in _PREFIXES if each.endswith(".column."))
+
+
+def _has_path(column_type: ColumnType, path: str) -> bool:
+    """Return whether a type has a part of this name, as Iceberg names the parts of columns."""
+    head, _, rest = path.partition(".")
+    match column_type:
+        case StructType(fields):
+            found = next((each.type for each in fields if each.name == head), None)
+        case ListType(element, _):
+            found = {"element": element}.get(head)
+        case MapType(key, value, _):
+            found = {"key": key, "value": value}.get(head)
+        case _:
+            return False
+    return found is not None and ("." not in path or _has_path(found, rest))

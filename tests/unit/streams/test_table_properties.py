@@ -6,7 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from pyiceberg.table import TableProperties
+from support.lake import make_stream
 
 from frazil.streams.column_types import FieldError
 from frazil.streams.table_properties import (
@@ -110,6 +112,73 @@ def test_a_compression_level_needs_a_codec_that_has_levels(codec: str) -> None:
 )
 def test_what_works_is_accepted(properties: dict[str, str]) -> None:
     assert list(list_wrong_properties(properties)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("Write.Format.Default", "write write.format.default"),
+        (" write.format.default", "write write.format.default"),
+        ("write.format.default\t", "write write.format.default"),
+        ("FORMAT-VERSION", "write format-version"),
+        ("Write.Metadata.Metrics.Column.Id", "write write.metadata.metrics.column.Id"),
+        ("Encryption.key-id", "write encryption.key-id"),
+        ("Frazil.hint.orders", "write frazil.hint.orders"),
+        ("", "has a name"),
+        ("  ", "has a name"),
+        ("comment ", "has blanks at its ends; write comment"),
+        ("\nowner.team", "has blanks at its ends; write owner.team"),
+    ],
+)
+def test_a_name_that_nobody_reads_is_refused(key: str, reason: str) -> None:
+    with pytest.raises(FieldError, match=re.escape(reason)) as caught:
+        validate_properties({"comment": "any text", key: "parquet"})
+
+    assert caught.value.path == (key,)
+
+
+PARTS = {
+    "id": "long",
+    "shop": "struct<city: string, at: struct<day: date>>",
+    "tags": "list<struct<name: string>>",
+    "counts": "map<string, long>",
+}
+OF_COLUMNS = [key for key in RULES if key.endswith(".column.")]
+
+
+def of_column(key: str) -> str:
+    """Return a value that a property of a column may have."""
+    values = (value for value in ("full", "true", "0.01", "100") if RULES[key].accepts(value))
+    return next(values)
+
+
+@pytest.mark.parametrize("key", OF_COLUMNS)
+@pytest.mark.parametrize(
+    "name",
+    ["nope", "ID", "", "id.x", "shop.nope", "shop.at.day.x", "tags.name", "counts.a", "id.", "."],
+)
+def test_a_property_of_a_column_names_one(key: str, name: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(f"{name!r} is not a column")) as caught:
+        make_stream(
+            value={"columns": PARTS},
+            table={"name": "demo.orders", "properties": {key + name: of_column(key)}},
+        )
+
+    (detail,) = caught.value.errors()
+    assert detail["ctx"]["error"].path == ("table", "properties", key + name)
+
+
+@pytest.mark.parametrize("key", OF_COLUMNS)
+def test_a_property_may_name_a_part_of_a_column(key: str) -> None:
+    names = ["id", "shop", "shop.city", "shop.at.day", "tags.element.name", "counts.value"]
+    names += ["counts.key", "_kafka.offset"]
+    properties = {key + name: of_column(key) for name in names}
+
+    stream = make_stream(
+        value={"columns": PARTS}, table={"name": "demo.orders", "properties": properties}
+    )
+
+    assert stream.table.properties == properties
 
 
 def list_properties_of_java() -> set[str]:
