@@ -43,7 +43,9 @@ value: {columns: {id: long!, placed_at: timestamptz, amount: "decimal(9,2)"}}
 table: {name: shop.orders}
 ```
 
-Unknown keys are errors. Keys marked (required) must be set where their section is used.
+Unknown keys are errors. Keys marked (required) must be set where their section is used. Numbers are
+decimal: what YAML 1.1 reads as another number (`030`, `0x1F`, `1:30`) is refused; a text that looks
+like that is put in quotes.
 """
 
 _NOTES = {
@@ -149,7 +151,8 @@ The properties of Iceberg and PyIceberg, and what `properties` may set. A file w
 refused before anything is written. If another program sets such a value in the table, the stream
 halts where no batch could be written, and `frazil readiness` warns otherwise. A compression level
 is possible with `zstd` only. Properties that are not listed belong to other programs; Frazil sets
-them, and does not read them.
+them, and does not read them. A listed name in other letters (`Write.Format.Default`) is refused, as
+is a property of a column (`….column.…`) that the table does not have: both would have no effect.
 
 | property | |
 |---|---|
@@ -174,6 +177,8 @@ _TRANSFORMS = """\
   depend on paths.
 * `truncate` rounds down. A decimal that would then need more digits than its type has, such as
   `-99.99` in `truncate(price, 30)` of a `decimal(4,2)`, makes its record a dead letter.
+* A partition has a name, such as `at_day` or `id_bucket`, that no other one and no other column may
+  have, in any case of its letters.
 * Prefer `bucket(uid, 16)` to `uid` for uuids. With `uid` as a partition, Spark finds rows by `=`
   and `IN`, but not by `<` or `>`, because Iceberg's Java library compares uuids as signed numbers;
   PyIceberg's own filters find none.
