@@ -9,16 +9,15 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from frazil_spark.decode.avro_events import HEADER_BYTES, MALFORMED, AvroReader, MalformedAvroError
 from frazil_spark.decode.json_parts import Json, Number, Part, split_list, split_object
+from frazil_spark.decode.logical_values import LOGICAL, Node, UnknownEncodingError
 
 FLAT = pa.struct(
     [
@@ -51,22 +50,7 @@ _SOURCE = {
     "tx_id": "txId",
 }
 _LONG = re.compile(r"-?[0-9]{1,18}\Z")
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
-_SCALES = (-131_072, 16_383)
-"""PostgreSQL's decimals have no more digits before and behind the point; more take minutes."""
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
-_CYCLE_DAYS, _LAST_YEAR, _DAY_MICROS = 146_097, 9_999, 86_400_000_000
-"""The days of 400 years, after which the calendar repeats; and other parts of a time."""
-_INFINITIES = {
-    9_223_372_036_825_200_000_000: "infinity",
-    -9_223_372_036_832_400_000_000: "-infinity",
-    2**63 - 1: "infinity",
-    -(2**63): "-infinity",
-}
-_INFINITE_DAYS = {-2_147_472_692: "infinity", -2_147_472_691: "-infinity"}
-"""Nanoseconds and days that Debezium sends for PostgreSQL's infinite timestamps and dates."""
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
-_INTEGERS = frozenset({"int", "long"})
 _MAX_RECURSION = 3_000
 """Enough for each text that Spark's parser takes, which has at most a thousand levels."""
 _NESTED = frozenset({"array", "map", "struct", "record"})
@@ -117,15 +101,7 @@ class Flat(NamedTuple):
 
 _ABSENT = Part("", None)
 Fields: TypeAlias = dict[str, Part]
-Node: TypeAlias = dict[str, Json]
-"""The schema of a field, as Kafka Connect's JSON converter writes it."""
 Nodes: TypeAlias = Mapping[str, Json] | None
-Writer: TypeAlias = Callable[[Json, Node, str], str]
-"""Writes a value, by its schema, for a column of a type; empty if it stays as it is."""
-
-
-class UnknownEncodingError(ValueError):
-    """A value cannot be read without a schema."""
 
 
 def read_values(spec: FlatSpec, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
@@ -332,7 +308,7 @@ def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
     if not isinstance(node, dict) or not node:
         _require_readable(part.value, target, spec)
         return part.text
-    convert = _LOGICAL.get(str(node.get("name")))
+    convert = LOGICAL.get(str(node.get("name")))
     if convert is None:
         return _convert_inside(part, node, target, spec)
     try:
@@ -374,7 +350,7 @@ def _is_plain(node: Json) -> bool:
     """Return whether a value of a schema is read as it is sent."""
     if not isinstance(node, dict) or not node:
         return False
-    return str(node.get("name")) not in _LOGICAL and node.get("type") not in _NESTED
+    return str(node.get("name")) not in LOGICAL and node.get("type") not in _NESTED
 
 
 def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
@@ -394,105 +370,3 @@ def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
     if target.kind == "struct" and isinstance(value, dict):
         for field in target.inner:
             _require_readable(value.get(field.field), field, spec)
-
-
-def _write_decimal(value: Json, node: Node, kind: str) -> str:
-    """Write a decimal: as text for a column that holds it exactly, else as a number."""
-    if isinstance(value, Number):  # the converter has `decimal.format=NUMERIC`
-        return f'"{value}"' if kind in {"decimal", "string"} else value
-    parameters = _as_node(node.get("parameters", {}))
-    given = value if isinstance(value, dict) else {**parameters, "value": value}
-    if "scale" not in given:
-        raise UnknownEncodingError
-    scale = int(str(given["scale"]))
-    if not _SCALES[0] <= scale <= _SCALES[1]:
-        raise ValueError(scale)
-    unscaled = base64.b64decode(str(given["value"]), validate=True)
-    number = int.from_bytes(unscaled, "big", signed=True)
-    whole = Decimal(abs(number) * 10 ** max(-scale, 0))  # writes more digits than an integer may
-    digits = f"{whole:f}".zfill(scale + 1)
-    text = "-" * (number < 0) + (f"{digits[:-scale]}.{digits[-scale:]}" if scale > 0 else digits)
-    return f'"{text}"' if kind in {"decimal", "string"} else text
-
-
-def _as_node(given: Json) -> Node:
-    return given if isinstance(given, dict) else {}
-
-
-def _write_date(value: Json, _: Node, kind: str) -> str:
-    if kind in _INTEGERS:
-        return ""
-    days = int(str(value))
-    if kind == "string":
-        return f'"{_INFINITE_DAYS.get(days) or _write_day(days)}"'
-    return f'"{date.fromordinal(_EPOCH_DAY + days)}"'
-
-
-def _write_day(days: int) -> str:
-    """Return a date as ISO 8601 has it, also outside the years 1 to 9999 that Python knows."""
-    cycles, left = divmod(_EPOCH_DAY - 1 + days, _CYCLE_DAYS)
-    day = date.fromordinal(left + 1)
-    year = day.year + 400 * cycles
-    shown = f"{year:04d}" if 0 <= year <= _LAST_YEAR else f"{year:+05d}"
-    return f"{shown}-{day.month:02d}-{day.day:02d}"
-
-
-def _write_clock(micros: int) -> str:
-    seconds, micros = divmod(micros, 1_000_000)
-    minutes, seconds = divmod(seconds, 60)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}.{micros:06d}"
-
-
-def _write_timestamp(nanos: int) -> Writer:
-    """Return a function that writes a timestamp without a zone; `nanos` has one unit of it."""
-
-    def write(value: Json, _: Node, kind: str) -> str:
-        if kind in _INTEGERS:
-            return ""
-        given = int(str(value)) * nanos
-        micros, rest = divmod(given, 1000)
-        fraction = f"{rest:03d}" if rest else ""
-        if kind != "string":
-            text = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
-            return f'"{text}{fraction}"'
-        days, clock = divmod(micros, _DAY_MICROS)
-        text = f"{_write_day(days)}T{_write_clock(clock)}{fraction}"
-        return f'"{_INFINITIES.get(given, text)}"'
-
-    return write
-
-
-def _write_time(nanos: int) -> Writer:
-    """Return a function that writes a time: microseconds for an integer, else hours and more.
-
-    A time may be 24:00:00, and one of MySQL is a duration: negative, or of many days.
-    """
-
-    def write(value: Json, _: Node, kind: str) -> str:
-        given = int(str(value)) * nanos
-        sign = "-" if given < 0 else ""
-        micros, rest = divmod(abs(given), 1000)
-        fraction = f"{rest:03d}" if rest else ""
-        if kind in _INTEGERS:
-            return f"{sign}{micros}.{fraction}" if rest else f"{sign}{micros}"
-        return f'"{sign}{_write_clock(micros)}{fraction}"'
-
-    return write
-
-
-_CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
-_LOGICAL: Mapping[str, Writer] = {
-    f"{_CONNECT}.Decimal": _write_decimal,
-    "io.debezium.data.VariableScaleDecimal": _write_decimal,
-    f"{_CONNECT}.Date": _write_date,
-    f"{_TIME}.Date": _write_date,
-    f"{_CONNECT}.Timestamp": _write_timestamp(1_000_000),
-    f"{_TIME}.Timestamp": _write_timestamp(1_000_000),
-    f"{_TIME}.MicroTimestamp": _write_timestamp(1_000),
-    f"{_TIME}.NanoTimestamp": _write_timestamp(1),
-    f"{_CONNECT}.Time": _write_time(1_000_000),
-    f"{_TIME}.Time": _write_time(1_000_000),
-    f"{_TIME}.MicroTime": _write_time(1_000),
-    f"{_TIME}.NanoTime": _write_time(1),
-}
-"""Kafka Connect's names of types whose JSON needs the schema; others are texts already."""

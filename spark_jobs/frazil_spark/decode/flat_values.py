@@ -19,7 +19,7 @@ from frazil.streams.column_types import (
     Primitive,
     StructType,
 )
-from frazil_spark.decode import avro_events, change_events, json_parts
+from frazil_spark.decode import avro_events, change_events, json_parts, logical_values
 from frazil_spark.decode.avro_events import AvroReader
 from frazil_spark.decode.change_events import FLAT, SKIPS, FlatSpec, Target, read_values
 from frazil_spark.decode.frame import Decoded, DecodeOptions
@@ -30,7 +30,7 @@ SKIP = "_frazil_skip"
 FAULT = f"{FLATTENED}.fault"
 
 # Workers do not need this package: its code travels with the task.
-for _module in (avro_events, change_events, json_parts):
+for _module in (avro_events, change_events, json_parts, logical_values):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

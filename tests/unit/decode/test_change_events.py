@@ -9,35 +9,25 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from support.change_events import event
+from support.flat_events import (
+    CONNECT,
+    DEBEZIUM,
+    flatten_by_schema,
+    flatten_text,
+    make_spec,
+    read_text,
+)
 
-from frazil.streams.column_types import parse_column
 from frazil_spark.decode.change_events import (
     PLACEHOLDER,
     TRUNCATE,
-    Flat,
-    FlatSpec,
     flatten_event,
     flatten_object,
     read_values,
 )
-from frazil_spark.decode.flat_values import describe_columns
 from frazil_spark.decode.json_parts import split_object
 
 JAVA_UUID = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
-CONNECT = "org.apache.kafka.connect.data"
-DEBEZIUM = "io.debezium"
-
-
-def make_spec(columns: Mapping[str, str], *, events: bool = True, rest: bool = False) -> FlatSpec:
-    parsed = [parse_column(name, text) for name, text in columns.items()]
-    return FlatSpec(
-        targets=describe_columns(parsed),
-        has_events=events,
-        has_rest=rest,
-        applies_truncate=False,
-        has_text_decimals=False,
-        prefix="_frazil",
-    )
 
 
 def flatten(columns: Mapping[str, str], after: str) -> dict[str, str]:
@@ -45,26 +35,6 @@ def flatten(columns: Mapping[str, str], after: str) -> dict[str, str]:
     flat = flatten_event(make_spec(columns), *event("c", after))
     assert flat.payload is not None, flat
     return {name: part.text for name, part in split_object(flat.payload.decode())}
-
-
-def flatten_text(kind: str, schema: Mapping[str, object], sent: str) -> Flat:
-    """Flatten one field of a type of Kafka Connect, sent as a JSON text, for a column of a type."""
-    field = {"field": "x", **schema}
-    envelope = {"type": "struct", "fields": [{"field": "after", "fields": [field]}]}
-    payload = (event("c", f'{{"x": {sent}}}')[1] or b"").decode()
-    message = f'{{"schema": {json.dumps(envelope)}, "payload": {payload}}}'.encode()
-    return flatten_event(make_spec({"x": kind}), b"{}", message)
-
-
-def read_text(flat: Flat) -> str:
-    """Give the text of the flattened field."""
-    assert flat.payload is not None, flat
-    return dict(split_object(flat.payload.decode()))["x"].text
-
-
-def flatten_by_schema(kind: str, schema: Mapping[str, object], value: object) -> str:
-    """Flatten one field of a type of Kafka Connect for a column of a type; give its text."""
-    return read_text(flatten_text(kind, schema, json.dumps(value)))
 
 
 @pytest.mark.parametrize("field", ["_frazil_x", "_frazilian"])
