@@ -31,7 +31,7 @@ from frazil.messages import count_noun
 from frazil.schemas.wire_format import Part
 from frazil.streams.models import Stream
 
-TRANSFORM_CODE = "5"
+TRANSFORM_CODE = "6"
 """Increment it when the same bytes decode to other rows; it is part of every batch id."""
 
 

@@ -15,7 +15,7 @@ from frazil_spark.decode.json_parts import Json
 
 HEADER_BYTES = 5
 MALFORMED = "malformed_avro"
-_LONG_BITS = 64
+_INT_BITS, _LONG_BITS = 32, 64
 _FLOAT_DIGITS = range(6, 10)
 """With nine digits every 32-bit float has a text of its own."""
 _CONNECT = "org.apache.kafka.connect.data"
@@ -159,7 +159,7 @@ def _read_record(schema: Mapping[str, Schema], named: dict[str, Read]) -> Read:
 
 def _read_union(branches: list[Read]) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
-        index, at = read_long(data, at)
+        index, at = _read_int32(data, at)
         if not 0 <= index < len(branches):
             raise MalformedAvroError
         return branches[index](data, at)
@@ -172,7 +172,7 @@ def _read_enum(schema: Mapping[str, Schema], _: dict[str, Read]) -> Read:
     texts = [json.dumps(each) for each in symbols] if isinstance(symbols, list) else []
 
     def read(data: bytes, at: int) -> tuple[str, int]:
-        index, at = read_long(data, at)
+        index, at = _read_int32(data, at)
         if not 0 <= index < len(texts):
             raise MalformedAvroError
         return texts[index], at
@@ -195,11 +195,11 @@ def _read_blocks(brackets: str, read_item: Read) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         texts: list[str] = []
         while True:
-            count, at = read_long(data, at)
+            count, at = _read_int64(data, at)
             if count == 0:
                 return f"{brackets[0]}{','.join(texts)}{brackets[1]}", at
             if count < 0:
-                _, at = read_long(data, at)
+                _, at = _read_int64(data, at)
             if abs(count) > len(data) - at:
                 raise MalformedAvroError
             for _ in range(abs(count)):
@@ -218,8 +218,16 @@ def _read_entry(read_value: Read) -> Read:
     return read
 
 
-def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number of variable length, and the position behind it."""
+def _read_int32(data: bytes, at: int) -> tuple[int, int]:
+    return _read_varint(data, at, _INT_BITS)
+
+
+def _read_int64(data: bytes, at: int) -> tuple[int, int]:
+    return _read_varint(data, at, _LONG_BITS)
+
+
+def _read_varint(data: bytes, at: int, width: int) -> tuple[int, int]:
+    """Read a number of variable length, of at most `width` bits, and the position behind it."""
     bits = number = 0
     while True:
         byte = data[at]
@@ -227,9 +235,12 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << bits
         bits += 7
         if byte < 0x80:  # noqa: PLR2004 - the last byte
-            return (number >> 1) ^ -(number & 1), at
-        if bits >= _LONG_BITS:
+            break
+        if bits >= width:
             raise MalformedAvroError
+    if number >> width:
+        raise MalformedAvroError
+    return (number >> 1) ^ -(number & 1), at
 
 
 def _cut(data: bytes, at: int, size: int) -> bytes:
@@ -239,12 +250,12 @@ def _cut(data: bytes, at: int, size: int) -> bytes:
 
 
 def _read_string(data: bytes, at: int) -> tuple[str, int]:
-    size, at = read_long(data, at)
+    size, at = _read_int64(data, at)
     return json.dumps(_cut(data, at, size).decode()), at + size
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[str, int]:
-    size, at = read_long(data, at)
+    size, at = _read_int64(data, at)
     return _write_bytes(_cut(data, at, size)), at + size
 
 
@@ -252,8 +263,13 @@ def _write_bytes(given: bytes) -> str:
     return f'"{base64.b64encode(given).decode()}"'
 
 
-def _read_integer(data: bytes, at: int) -> tuple[str, int]:
-    number, at = read_long(data, at)
+def _read_int(data: bytes, at: int) -> tuple[str, int]:
+    number, at = _read_int32(data, at)
+    return str(number), at
+
+
+def _read_long(data: bytes, at: int) -> tuple[str, int]:
+    number, at = _read_int64(data, at)
     return str(number), at
 
 
@@ -286,8 +302,8 @@ def _write_number(number: float, text: str) -> str:
 _PRIMITIVES: Mapping[str, Read] = {
     "null": lambda _, at: ("null", at),
     "boolean": _read_boolean,
-    "int": _read_integer,
-    "long": _read_integer,
+    "int": _read_int,
+    "long": _read_long,
     "float": _read_float,
     "double": _read_double,
     "bytes": _read_bytes,

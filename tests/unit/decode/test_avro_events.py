@@ -189,6 +189,46 @@ def test_a_payload_of_another_form_is_told(broken: bytes) -> None:
         reader.read(broken)
 
 
+NINE = b"\xff" * 9
+WIDTHS = {
+    "int of 33 bits": ("int", b"\xfe\xff\xff\xff\x1f"),
+    "negative int of 33 bits": ("int", b"\xff\xff\xff\xff\x1f"),
+    "int of six bytes": ("int", b"\x80\x80\x80\x80\x80\x00"),
+    "long of 65 bits": ("long", NINE + b"\x02"),
+    "long of 70 bits": ("long", NINE + b"\x7f"),
+    "long of eleven bytes": ("long", NINE + b"\x80\x00"),
+    "length of 65 bits": ("string", b"\x80" * 9 + b"\x02"),
+    "branch of six bytes": (["null", "int"], b"\x80\x80\x80\x80\x80\x00"),
+    "symbol of six bytes": (
+        {"type": "enum", "name": "E", "symbols": ["A"]},
+        b"\x80\x80\x80\x80\x80\x00",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_a_number_beyond_its_type_is_malformed(name: str) -> None:
+    schema, payload = WIDTHS[name]
+
+    with pytest.raises(MalformedAvroError):
+        make_reader(schema).read(payload)
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "number"),
+    [
+        ("int", b"\xfe\xff\xff\xff\x0f", 2**31 - 1),
+        ("int", b"\xff\xff\xff\xff\x0f", -(2**31)),
+        ("int", b"\x82\x80\x80\x80\x00", 1),
+        ("long", b"\xfe" + NINE[1:] + b"\x01", 2**63 - 1),
+        ("long", NINE + b"\x01", -(2**63)),
+        ("long", b"\x82" + b"\x80" * 8 + b"\x00", 1),
+    ],
+)
+def test_a_number_has_the_whole_range_of_its_type(kind: str, payload: bytes, number: int) -> None:
+    assert make_reader(kind).read(payload) == str(number)
+
+
 def test_a_broken_value_is_a_dead_letter_and_one_without_a_known_schema_is_left_to_sql() -> None:
     parsed = describe_columns([parse_column("id", "long!")])
     spec = FlatSpec(
