@@ -19,13 +19,16 @@ _INT_BITS, _LONG_BITS = 32, 64
 _FLOAT_DIGITS = range(6, 10)
 """With nine digits every 32-bit float has a text of its own."""
 _CONNECT = "org.apache.kafka.connect.data"
+_DECIMAL = f"{_CONNECT}.Decimal"
 _LOGICAL = {
-    "decimal": f"{_CONNECT}.Decimal",
-    "date": f"{_CONNECT}.Date",
-    "time-millis": f"{_CONNECT}.Time",
-    "timestamp-millis": f"{_CONNECT}.Timestamp",
+    ("int", "date"): f"{_CONNECT}.Date",
+    ("int", "time-millis"): f"{_CONNECT}.Time",
+    ("long", "timestamp-millis"): f"{_CONNECT}.Timestamp",
 }
-"""Avro's logical types → the types of Kafka Connect, which a schema need not name."""
+"""Avro's types and their logical types → the types of Kafka Connect, which a schema need not name.
+
+Of another type a logical type is none, by Avro's rules, and the field is of its own type.
+"""
 Schema: TypeAlias = "dict[str, Schema] | list[Schema] | str | int | bool | None"
 """An Avro schema: JSON, whose references to named types are whole names."""
 Read: TypeAlias = Callable[[bytes, int], tuple[str, int]]
@@ -85,7 +88,7 @@ def _describe(schema: Schema, named: dict[str, Json]) -> Json:
         return _describe(kinds[0], named) if len(kinds) == 1 else {}
     if not isinstance(schema, dict):
         return {}
-    name = schema.get("connect.name") or _LOGICAL.get(str(schema.get("logicalType")))
+    name = schema.get("connect.name") or _name_logical(schema)
     given = schema.get("connect.parameters")
     own = given if isinstance(given, dict) else {}
     parameters = {"scale": str(schema.get("scale", 0)), **own}
@@ -102,6 +105,26 @@ def _describe(schema: Schema, named: dict[str, Json]) -> Json:
             for each in _list_fields(schema)
         ]
     return node
+
+
+def _name_logical(schema: Mapping[str, Schema]) -> str | None:
+    """Return Kafka Connect's name of a logical type; None if Avro ignores it, or there is none."""
+    kind, logical = str(schema["type"]), str(schema.get("logicalType"))
+    if logical == "decimal":
+        return _DECIMAL if _has_digits(kind, schema) else None
+    return _LOGICAL.get((kind, logical))
+
+
+def _has_digits(kind: str, schema: Mapping[str, Schema]) -> bool:
+    """Return whether precision and scale are those of a decimal, as `frazil.schemas.avro` does."""
+    precision, scale, size = schema.get("precision"), schema.get("scale", 0), schema.get("size")
+    if not isinstance(precision, int) or not isinstance(scale, int):
+        return False
+    if precision <= 0 or not 0 <= scale <= precision:
+        return False
+    if kind == "fixed" and isinstance(size, int):
+        return precision <= int((8 * size - 1) * math.log10(2))
+    return kind == "bytes"
 
 
 def _as_object(node: Json) -> dict[str, Json]:
