@@ -17,7 +17,13 @@ import pyarrow as pa
 
 from frazil_spark.decode.avro_events import HEADER_BYTES, MALFORMED, AvroReader, MalformedAvroError
 from frazil_spark.decode.json_parts import Json, Number, Part, split_list, split_object
-from frazil_spark.decode.logical_values import LOGICAL, Node, UnknownEncodingError
+from frazil_spark.decode.logical_values import (
+    LOGICAL,
+    Node,
+    UnknownEncodingError,
+    UnreadableValueError,
+    write_logical,
+)
 
 FLAT = pa.struct(
     [
@@ -30,7 +36,8 @@ FLAT = pa.struct(
 SKIPS = ("tombstone", "message", "transaction")
 """Events that are no change of a row; they are counted and skipped."""
 TRUNCATE = "truncate"
-NO_ENVELOPE, NO_KEY, UNKNOWN_ENCODING = "not_an_envelope", "key_missing", "unknown_encoding"
+NO_ENVELOPE, NO_KEY = "not_an_envelope", "key_missing"
+UNKNOWN_ENCODING = UnknownEncodingError.reason
 OTHER_KEY = "other_key"
 PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = PLACEHOLDER.encode()
@@ -186,10 +193,10 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
             return Flat(None, fault=OTHER_KEY, detail=detail)
         if op == "d":
             fields, nodes = members.items(), _fields_of(schema)
-    written, unavailable, unknown = _write_fields(spec, fields, nodes)
-    if unknown:
-        detail = ", ".join(f"{name} cannot be read without a schema" for name in unknown)
-        return Flat(None, fault=UNKNOWN_ENCODING, detail=detail)
+    written, unavailable, faults = _write_fields(spec, fields, nodes)
+    if faults:
+        detail = ", ".join(f"{name} {error.detail}" for name, error in faults)
+        return Flat(None, fault=faults[0][1].reason, detail=detail)
     source = _write_source(envelope["source"].value)
     for name, text in (("_op", f'"{op}"'), ("_unavailable", unavailable), ("_source", source)):
         written.append(f'"{spec.prefix}{name}":{text}')
@@ -198,9 +205,9 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
 
 def _write_fields(
     spec: FlatSpec, fields: Iterable[tuple[str, Part]], nodes: Nodes
-) -> tuple[list[str], str, list[str]]:
+) -> tuple[list[str], str, list[tuple[str, UnreadableValueError]]]:
     """Write fields; return also the columns without an available value, and the unreadable ones."""
-    written, unavailable, unknown = [], [], []
+    written, unavailable, faults = [], [], []
     given = list(fields)
     for name, part in given:
         target = spec.targets.get(name)
@@ -213,12 +220,12 @@ def _write_fields(
             try:
                 text = _convert(part, (nodes or {}).get(name), target, spec)
                 written.append(f"{json.dumps(name)}:{text}")
-            except UnknownEncodingError:
-                unknown.append(target.column)
+            except UnreadableValueError as error:
+                faults.append((target.column, error))
     rest = _collect_rest(given, spec.targets) if spec.has_rest else []
     if rest:
         written.append(f'"{spec.prefix}_rest":{json.dumps("{" + ",".join(rest) + "}")}')
-    return written, json.dumps(unavailable), unknown
+    return written, json.dumps(unavailable), faults
 
 
 def _collect_rest(fields: Iterable[tuple[str, Part]], targets: Mapping[str, Target]) -> list[str]:
@@ -301,6 +308,7 @@ def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
     """Return the JSON text of a field's value as its column's type is read.
 
     Raises:
+        MisfitError: it has another form than its schema says, or none of the column's type.
         UnknownEncodingError: the message has no schema, and the value could mean several things.
     """
     if part.value is None:
@@ -308,15 +316,9 @@ def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
     if not isinstance(node, dict) or not node:
         _require_readable(part.value, target, spec)
         return part.text
-    convert = LOGICAL.get(str(node.get("name")))
-    if convert is None:
-        return _convert_inside(part, node, target, spec)
-    try:
-        return convert(part.value, node, target.kind) or part.text
-    except UnknownEncodingError:
-        raise
-    except (ValueError, OverflowError, KeyError, TypeError):
-        return part.text  # which has no form of the column's type
+    if str(node.get("name")) in LOGICAL:
+        return write_logical(part.value, node, target.kind) or part.text
+    return _convert_inside(part, node, target, spec)
 
 
 def _convert_inside(part: Part, node: Node, target: Target, spec: FlatSpec) -> str:

@@ -4,6 +4,7 @@ This code travels to Spark's Python workers by value: it imports the standard li
 """
 
 import base64
+import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -26,14 +27,54 @@ _INFINITIES = {
 _INFINITE_DAYS = {-2_147_472_692: "infinity", -2_147_472_691: "-infinity"}
 """Nanoseconds and days that Debezium sends for PostgreSQL's infinite timestamps and dates."""
 _INTEGERS = frozenset({"int", "long"})
+_BYTES = frozenset({"bytes", "fixed"})
+_WHOLE = re.compile(r"-?[0-9]{1,20}\Z")
+_SCALE = re.compile(r"-?[0-9]{1,10}\Z")
+"""Python would read `1_9`, blanks and the digits of any script as numbers, too."""
 Node: TypeAlias = dict[str, Json]
 """The schema of a field, as Kafka Connect's JSON converter writes it."""
 Writer: TypeAlias = Callable[[Json, Node, str], str]
 """Writes a value, by its schema, for a column of a type; empty if it stays as it is."""
 
 
-class UnknownEncodingError(ValueError):
+class UnreadableValueError(ValueError):
+    """A value makes its record a dead letter; `reason` is one of docs/formats.md.
+
+    UnreadableValueError
+    ├─ MisfitError
+    └─ UnknownEncodingError
+    """
+
+    reason = ""
+    detail = ""
+
+
+class MisfitError(UnreadableValueError):
+    """A value has not the form of its schema's type, or its column cannot hold it."""
+
+    reason = "type_mismatch"
+    detail = "has a wrong form"
+
+
+class UnknownEncodingError(UnreadableValueError):
     """A value cannot be read without a schema."""
+
+    reason = "unknown_encoding"
+    detail = "cannot be read without a schema"
+
+
+def write_logical(value: Json, node: Node, kind: str) -> str:
+    """Write a value of a logical type for a column of a type; empty if it stays as it is.
+
+    Raises:
+        UnreadableValueError: it is none of its type, or the column cannot hold it.
+    """
+    try:
+        return LOGICAL[str(node["name"])](value, node, kind)
+    except UnreadableValueError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise MisfitError from error
 
 
 def _write_decimal(value: Json, node: Node, kind: str) -> str:
@@ -44,15 +85,39 @@ def _write_decimal(value: Json, node: Node, kind: str) -> str:
     given = value if isinstance(value, dict) else {**parameters, "value": value}
     if "scale" not in given:
         raise UnknownEncodingError
-    scale = int(str(given["scale"]))
-    if not _SCALES[0] <= scale <= _SCALES[1]:
-        raise ValueError(scale)
-    unscaled = base64.b64decode(str(given["value"]), validate=True)
-    number = int.from_bytes(unscaled, "big", signed=True)
+    if isinstance(value, str) and node.get("type", "bytes") not in _BYTES:
+        raise MisfitError
+    scale, number = _read_scale(given["scale"]), _read_unscaled(given.get("value"))
     whole = Decimal(abs(number) * 10 ** max(-scale, 0))  # writes more digits than an integer may
     digits = f"{whole:f}".zfill(scale + 1)
     text = "-" * (number < 0) + (f"{digits[:-scale]}.{digits[-scale:]}" if scale > 0 else digits)
     return f'"{text}"' if kind in {"decimal", "string"} else text
+
+
+def _read_scale(given: Json) -> int:
+    if not isinstance(given, str) or not _SCALE.match(given):
+        raise MisfitError
+    scale = int(given)
+    if not _SCALES[0] <= scale <= _SCALES[1]:
+        raise MisfitError
+    return scale
+
+
+def _read_unscaled(given: Json) -> int:
+    """Read the number in Base64; no bytes are no number, as for Java."""
+    if not isinstance(given, str) or isinstance(given, Number):
+        raise MisfitError
+    unscaled = base64.b64decode(given, validate=True)
+    if not unscaled:
+        raise MisfitError
+    return int.from_bytes(unscaled, "big", signed=True)
+
+
+def _read_whole(given: Json) -> int:
+    """Read a number of days, or of units of time: a text is none."""
+    if not isinstance(given, Number) or not _WHOLE.match(given):
+        raise MisfitError
+    return int(given)
 
 
 def _as_node(given: Json) -> Node:
@@ -60,9 +125,9 @@ def _as_node(given: Json) -> Node:
 
 
 def _write_date(value: Json, _: Node, kind: str) -> str:
+    days = _read_whole(value)
     if kind in _INTEGERS:
         return ""
-    days = int(str(value))
     if kind == "string":
         return f'"{_INFINITE_DAYS.get(days) or _write_day(days)}"'
     return f'"{date.fromordinal(_EPOCH_DAY + days)}"'
@@ -87,9 +152,9 @@ def _write_timestamp(nanos: int) -> Writer:
     """Return a function that writes a timestamp without a zone; `nanos` has one unit of it."""
 
     def write(value: Json, _: Node, kind: str) -> str:
+        given = _read_whole(value) * nanos
         if kind in _INTEGERS:
             return ""
-        given = int(str(value)) * nanos
         micros, rest = divmod(given, 1000)
         fraction = f"{rest:03d}" if rest else ""
         if kind != "string":
@@ -109,7 +174,7 @@ def _write_time(nanos: int) -> Writer:
     """
 
     def write(value: Json, _: Node, kind: str) -> str:
-        given = int(str(value)) * nanos
+        given = _read_whole(value) * nanos
         sign = "-" if given < 0 else ""
         micros, rest = divmod(abs(given), 1000)
         fraction = f"{rest:03d}" if rest else ""
