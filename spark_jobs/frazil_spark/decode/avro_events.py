@@ -15,6 +15,8 @@ from frazil_spark.decode.json_parts import Json
 
 HEADER_BYTES = 5
 MALFORMED = "malformed_avro"
+MOST_EMPTY_ITEMS = 10_000
+"""Items of an array that have no bytes, such as nulls: no payload ends before they do."""
 _INT_BITS, _LONG_BITS = 32, 64
 _FLOAT_DIGITS = range(6, 10)
 """With nine digits every 32-bit float has a text of its own."""
@@ -217,17 +219,20 @@ def _read_blocks(brackets: str, read_item: Read) -> Read:
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         texts: list[str] = []
+        empty = 0
         while True:
             count, at = _read_int64(data, at)
             if count == 0:
                 return f"{brackets[0]}{','.join(texts)}{brackets[1]}", at
             if count < 0:
                 _, at = _read_int64(data, at)
-            if abs(count) > len(data) - at:
-                raise MalformedAvroError
             for _ in range(abs(count)):
-                text, at = read_item(data, at)
+                text, end = read_item(data, at)
+                empty += end == at
+                if empty > MOST_EMPTY_ITEMS:
+                    raise MalformedAvroError
                 texts.append(text)
+                at = end
 
     return read
 

@@ -13,7 +13,7 @@ from support.change_events import SOURCE, avro_envelope, avro_value
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.avro import parse_avro
 from frazil.streams.column_types import parse_column
-from frazil_spark.decode.avro_events import AvroReader, MalformedAvroError
+from frazil_spark.decode.avro_events import MOST_EMPTY_ITEMS, AvroReader, MalformedAvroError
 from frazil_spark.decode.change_events import PLACEHOLDER, Flat, FlatSpec, flatten_event
 from frazil_spark.decode.flat_values import describe_columns
 
@@ -282,6 +282,58 @@ def test_a_number_beyond_its_type_is_malformed(name: str) -> None:
 )
 def test_a_number_has_the_whole_range_of_its_type(kind: str, payload: bytes, number: int) -> None:
     assert make_reader(kind).read(payload) == str(number)
+
+
+EMPTY: dict[str, object] = {"type": "record", "name": "Empty", "fields": []}
+PAIR = {
+    "type": "record",
+    "name": "Pair",
+    "fields": [{"name": "a", "type": "null"}, {"name": "b", "type": EMPTY}],
+}
+WITHOUT_BYTES: dict[str, tuple[object, str]] = {
+    "nulls": ("null", "null"),
+    "records without fields": (EMPTY, "{}"),
+    "records of them": (PAIR, '{"a":null,"b":{}}'),
+    "no bytes": ({"type": "fixed", "name": "F", "size": 0}, '""'),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_BYTES)
+def test_an_array_has_items_of_no_bytes(name: str) -> None:
+    items, text = WITHOUT_BYTES[name]
+    reader = make_reader({"type": "array", "items": items})
+
+    assert reader.read(b"\x06\x00") == f"[{text},{text},{text}]"
+    assert reader.read(b"\x05\x00\x00") == f"[{text},{text},{text}]"
+
+
+@pytest.mark.parametrize("name", WITHOUT_BYTES)
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_an_array_of_more_items_of_no_bytes_than_any_is_malformed(name: str, blocks: int) -> None:
+    reader = make_reader({"type": "array", "items": WITHOUT_BYTES[name][0]})
+    most = encode("long", MOST_EMPTY_ITEMS // blocks) * blocks
+    more = encode("long", MOST_EMPTY_ITEMS // blocks + 1) * blocks
+
+    assert reader.read(most + b"\0").startswith("[")
+    with pytest.raises(MalformedAvroError):
+        reader.read(more + b"\0")
+
+
+def test_an_array_has_no_more_items_than_bytes_where_each_has_some() -> None:
+    reader = make_reader({"type": "array", "items": ["null", "int"]})
+
+    with pytest.raises(MalformedAvroError):
+        reader.read(encode("long", 2**40) + b"\0" * 100)
+
+
+def test_a_record_that_holds_itself_is_read() -> None:
+    tree = {
+        "type": "record",
+        "name": "Tree",
+        "fields": [{"name": "of", "type": {"type": "array", "items": "Tree"}}],
+    }
+
+    assert make_reader(tree).read(b"\x04\0\0\0") == '{"of":[{"of":[]},{"of":[]}]}'
 
 
 def test_a_broken_value_is_a_dead_letter_and_one_without_a_known_schema_is_left_to_sql() -> None:
