@@ -214,7 +214,9 @@ def _write_fields(
         if target is None:
             if not spec.has_rest and not name.startswith(spec.prefix):
                 written.append(f"{json.dumps(name)}:{part.text}")
-        elif spec.has_events and _is_unavailable(part.value):
+        elif not spec.has_events:
+            written.append(f"{json.dumps(name)}:{part.text}")
+        elif _is_unavailable(part.value):
             unavailable.append(target.column)
         else:
             try:

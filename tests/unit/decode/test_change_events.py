@@ -365,6 +365,26 @@ def test_the_rest_has_the_fields_without_a_column_as_they_were_sent(
     assert keep_rest({"a": "int", "s": "struct<x: int>"}, value) == rest
 
 
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        ("decimal(9,2)", '"12.50"'),
+        ("date", "20454"),
+        ("timestamp", "1767229323456789"),
+        ("timestamptz", "1.5"),
+        ("list<decimal(9,2)>", '["12.50"]'),
+        ("struct<at: timestamp>", '{"at": 1}'),
+        ("map<string, date>", '{"a": 1}'),
+    ],
+)
+def test_a_record_that_is_no_event_keeps_each_value_beside_its_rest(kind: str, sent: str) -> None:
+    spec = make_spec({"x": kind}, events=False, rest=True)
+
+    flat = flatten_object(spec, None, f'{{"x":{sent},"y":1}}'.encode())
+
+    assert read_text(flat) == sent
+
+
 def test_the_rest_of_a_change_event_is_that_of_its_after() -> None:
     spec = make_spec({"id": "int"}, rest=True)
 
