@@ -34,7 +34,8 @@ _CLOCK_TEXT = re.compile(r"([01]\d|2[0-4]):([0-5]\d)(?::([0-5]\d)(?:[.](\d{1,6})
 """A time of day as PostgreSQL has it: to the microsecond."""
 _NUMBER_TEXT = re.compile(r"[+-]?(?:\d+[.]?\d*|[.]\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _DAY = r"([+-]?\d{4,7})-(\d\d)-(\d\d)"
-_DAY_TEXT = re.compile(_DAY, re.ASCII)
+_DAY_TEXT = re.compile(rf"{_DAY}Z?", re.ASCII)
+"""A day, in UTC too: `IsoDate` of a message without a schema."""
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d){0,2})?"
 _TIME_TEXT = re.compile(rf"{_DAY}[T ](\d\d:\d\d(?::\d\d(?:[.]\d{{1,6}}0*)?)?{_ZONE})", re.ASCII)
 _CYCLE_DAYS = 146_097

@@ -22,6 +22,7 @@ from frazil_spark.decode.logical_values import (
     Node,
     UnknownEncodingError,
     UnreadableValueError,
+    drop_zone,
     write_logical,
 )
 
@@ -58,6 +59,8 @@ _SOURCE = {
 }
 _LONG = re.compile(r"-?[0-9]{1,18}\Z")
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
+_AMBIGUOUS = _TIMES | {"decimal"}
+"""Types of columns for which a value without a schema may mean several things."""
 _MAX_RECURSION = 3_000
 """Enough for each text that Spark's parser takes, which has at most a thousand levels."""
 _NESTED = frozenset({"array", "map", "struct", "record"})
@@ -313,64 +316,67 @@ def _convert(part: Part, node: Json, target: Target, spec: FlatSpec) -> str:
         MisfitError: it has another form than its schema says, or none of the column's type.
         UnknownEncodingError: the message has no schema, and the value could mean several things.
     """
+    known = node if isinstance(node, dict) else {}
     if part.value is None:
         return "null"
-    if not isinstance(node, dict) or not node:
-        _require_readable(part.value, target, spec)
+    if not known and _is_plain(known, target):
         return part.text
-    if str(node.get("name")) in LOGICAL:
-        return write_logical(part.value, node, target.kind) or part.text
-    return _convert_inside(part, node, target, spec)
+    if str(known.get("name")) in LOGICAL:
+        return write_logical(part.value, known, target.kind) or part.text
+    return _convert_inside(part, known, target, spec)
 
 
 def _convert_inside(part: Part, node: Node, target: Target, spec: FlatSpec) -> str:
-    """Convert the parts of a list, a map or a struct whose schemas need it; keep other texts."""
+    """Convert the parts of a list, a map or a struct; keep other texts that have a schema."""
     inner = {each.field: each for each in target.inner}
     match target.kind, part.value:
         case "struct", dict():
-            nodes = _fields_of(node) or {}
-            if all(_is_plain(nodes.get(name)) for name in inner):
+            nodes = (_fields_of(node) if node else None) or {}
+            if all(_is_plain(nodes.get(name), inner[name]) for name in inner):
                 return part.text
-            pairs = [pair for pair in split_object(part.text) if pair[0] in inner]
-            texts = [_convert(each, nodes.get(name), inner[name], spec) for name, each in pairs]
+            # without a schema the other fields stay, to be reported as fields without a column
+            pairs = [pair for pair in split_object(part.text) if pair[0] in inner or not node]
+            texts = [
+                _convert(each, nodes.get(name), inner[name], spec) if name in inner else each.text
+                for name, each in pairs
+            ]
         case "map", dict():
-            if _is_plain(node.get("values")):
+            values = node.get("values")
+            if _is_plain(values, target.inner[0]):
                 return part.text
             pairs = split_object(part.text)
-            texts = [_convert(each, node["values"], target.inner[0], spec) for _, each in pairs]
+            texts = [_convert(each, values, target.inner[0], spec) for _, each in pairs]
         case "list", list():
-            if _is_plain(node.get("items")):
+            items = node.get("items")
+            if _is_plain(items, target.inner[0]):
                 return part.text
-            items = split_list(part.text)
-            texts = [_convert(each, node["items"], target.inner[0], spec) for each in items]
+            parts = split_list(part.text)
+            texts = [_convert(each, items, target.inner[0], spec) for each in parts]
             return f"[{','.join(texts)}]"
         case _:
-            return part.text
+            return part.text if node else _convert_unknown(part, target.kind, spec)
     named = (f"{json.dumps(name)}:{text}" for (name, _), text in zip(pairs, texts, strict=True))
     return f"{{{','.join(named)}}}"
 
 
-def _is_plain(node: Json) -> bool:
-    """Return whether a value of a schema is read as it is sent."""
+def _is_plain(node: Json, target: Target) -> bool:
+    """Return whether a value is read as it is sent, by its schema or without one."""
     if not isinstance(node, dict) or not node:
-        return False
+        return target.kind not in _AMBIGUOUS and all(_is_plain(None, i) for i in target.inner)
     return str(node.get("name")) not in LOGICAL and node.get("type") not in _NESTED
 
 
-def _require_readable(value: Json, target: Target, spec: FlatSpec) -> None:
-    """Require a value that means the same with and without a schema."""
-    is_number = isinstance(value, Number)
-    is_text = isinstance(value, str) and not is_number
-    if is_number and target.kind in _TIMES:
-        raise UnknownEncodingError
-    if is_text and target.kind == "decimal" and not spec.has_text_decimals:
-        raise UnknownEncodingError
-    if target.kind == "list" and isinstance(value, list):
-        for each in value:
-            _require_readable(each, target.inner[0], spec)
-    if target.kind == "map" and isinstance(value, dict):
-        for each in value.values():
-            _require_readable(each, target.inner[0], spec)
-    if target.kind == "struct" and isinstance(value, dict):
-        for field in target.inner:
-            _require_readable(value.get(field.field), field, spec)
+def _convert_unknown(part: Part, kind: str, spec: FlatSpec) -> str:
+    """Return a value without a schema, which means the same with one.
+
+    A day or time in UTC loses its zone where its column has none.
+    """
+    if isinstance(part.value, Number):
+        if kind in _TIMES:
+            raise UnknownEncodingError
+    elif isinstance(part.value, str):
+        if kind == "decimal" and not spec.has_text_decimals:
+            raise UnknownEncodingError
+        local = drop_zone(part.value, kind)
+        return part.text if local == part.value else json.dumps(local)
+    return part.text

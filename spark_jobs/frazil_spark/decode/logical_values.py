@@ -24,8 +24,24 @@ _INFINITIES = {
     2**63 - 1: "infinity",
     -(2**63): "-infinity",
 }
+_INFINITE_TEXTS = {
+    "+5881610-07-11": "infinity",
+    "-5877611-06-22": "-infinity",
+    "+294247-01-10T04:00:25.200000": "infinity",
+    "-290308-12-21T19:59:27.600000": "-infinity",
+}
 _INFINITE_DAYS = {-2_147_472_692: "infinity", -2_147_472_691: "-infinity"}
-"""Nanoseconds and days that Debezium sends for PostgreSQL's infinite timestamps and dates."""
+"""Nanoseconds, texts and days that Debezium sends for PostgreSQL's infinite timestamps and dates.
+
+The texts are the numbers as days and times; that of the day is beyond 32 bits, the number is not.
+"""
+_YEAR = r"(?:[0-9]{4}|[+-][0-9]{4,10})"
+_DAY = rf"(?P<day>{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01]))"
+_MINUTE = r"(?P<hour>[01][0-9]|2[0-3]):(?P<minute>[0-5][0-9])"
+_CLOCK = rf"{_MINUTE}:(?P<second>[0-5][0-9])(?:[.](?P<fraction>[0-9]{{1,9}}))?"
+_ISO_DATE = re.compile(rf"{_DAY}Z?\Z")
+_ISO_TIMESTAMP = re.compile(rf"{_DAY}T{_CLOCK}Z?\Z")
+_ISO_TIME = re.compile(rf"{_CLOCK}Z?\Z")
 _INTEGERS = frozenset({"int", "long"})
 _BYTES = frozenset({"bytes", "fixed"})
 _WHOLE = re.compile(r"-?[0-9]{1,20}\Z")
@@ -155,34 +171,79 @@ def _write_timestamp(nanos: int) -> Writer:
         given = _read_whole(value) * nanos
         if kind in _INTEGERS:
             return ""
-        micros, rest = divmod(given, 1000)
-        fraction = f"{rest:03d}" if rest else ""
-        if kind != "string":
-            text = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
-            return f'"{text}{fraction}"'
-        days, clock = divmod(micros, _DAY_MICROS)
-        text = f"{_write_day(days)}T{_write_clock(clock)}{fraction}"
-        return f'"{_INFINITIES.get(given, text)}"'
+        if kind == "string":
+            return f'"{_INFINITIES.get(given) or _write_instant(given)}"'
+        micros, fraction = _split_nanos(given)
+        text = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+        return f'"{text}{fraction}"'
 
     return write
+
+
+def _write_instant(nanos: int) -> str:
+    micros, fraction = _split_nanos(nanos)
+    days, clock = divmod(micros, _DAY_MICROS)
+    return f"{_write_day(days)}T{_write_clock(clock)}{fraction}"
+
+
+def _split_nanos(nanos: int) -> tuple[int, str]:
+    """Return microseconds, and the digits behind them if there are any."""
+    micros, rest = divmod(nanos, 1000)
+    return micros, f"{rest:03d}" if rest else ""
 
 
 def _write_time(nanos: int) -> Writer:
-    """Return a function that writes a time: microseconds for an integer, else hours and more.
+    """Return a function that writes a time; `nanos` has one unit of it."""
+    return lambda value, _, kind: _write_duration(_read_whole(value) * nanos, kind)
+
+
+def _write_duration(nanos: int, kind: str) -> str:
+    """Write a time: microseconds for an integer, else hours and more.
 
     A time may be 24:00:00, and one of MySQL is a duration: negative, or of many days.
     """
+    sign = "-" if nanos < 0 else ""
+    micros, fraction = _split_nanos(abs(nanos))
+    if kind in _INTEGERS:
+        return f"{sign}{micros}.{fraction}" if fraction else f"{sign}{micros}"
+    return f'"{sign}{_write_clock(micros)}{fraction}"'
 
-    def write(value: Json, _: Node, kind: str) -> str:
-        given = _read_whole(value) * nanos
-        sign = "-" if given < 0 else ""
-        micros, rest = divmod(abs(given), 1000)
-        fraction = f"{rest:03d}" if rest else ""
-        if kind in _INTEGERS:
-            return f"{sign}{micros}.{fraction}" if rest else f"{sign}{micros}"
-        return f'"{sign}{_write_clock(micros)}{fraction}"'
 
-    return write
+def _match(form: re.Pattern[str], value: Json) -> re.Match[str]:
+    found = form.match(value) if isinstance(value, str) else None
+    if found is None:
+        raise MisfitError
+    return found
+
+
+def _write_iso_date(value: Json, _: Node, kind: str) -> str:
+    day = _match(_ISO_DATE, value)["day"]
+    return f'"{_INFINITE_TEXTS.get(day, day) if kind == "string" else day}"'
+
+
+def _write_iso_timestamp(value: Json, _: Node, kind: str) -> str:
+    if kind == "timestamptz":
+        return ""
+    found = _match(_ISO_TIMESTAMP, value)
+    micros, fraction = _split_nanos(_count_nanos(found))
+    text = f"{found['day']}T{_write_clock(micros)}{fraction}"
+    return f'"{_INFINITE_TEXTS.get(text, text) if kind == "string" else text}"'
+
+
+def _write_iso_time(value: Json, _: Node, kind: str) -> str:
+    return _write_duration(_count_nanos(_match(_ISO_TIME, value)), kind)
+
+
+def _count_nanos(found: re.Match[str]) -> int:
+    """Return the nanoseconds of a clock."""
+    seconds = (int(found["hour"]) * 60 + int(found["minute"])) * 60 + int(found["second"])
+    return seconds * 1_000_000_000 + int((found["fraction"] or "").ljust(9, "0"))
+
+
+def drop_zone(text: str, kind: str) -> str:
+    """Return a day or time in UTC without its zone, if it is one, for a column without a zone."""
+    form = {"date": _ISO_DATE, "timestamp": _ISO_TIMESTAMP}.get(kind)
+    return text.removesuffix("Z") if form is not None and form.match(text) else text
 
 
 _CONNECT, _TIME = "org.apache.kafka.connect.data", "io.debezium.time"
@@ -199,5 +260,8 @@ LOGICAL: Mapping[str, Writer] = {
     f"{_TIME}.Time": _write_time(1_000_000),
     f"{_TIME}.MicroTime": _write_time(1_000),
     f"{_TIME}.NanoTime": _write_time(1),
+    f"{_TIME}.IsoDate": _write_iso_date,
+    f"{_TIME}.IsoTimestamp": _write_iso_timestamp,
+    f"{_TIME}.IsoTime": _write_iso_time,
 }
 """Kafka Connect's names of types whose JSON needs the schema; others are texts already."""

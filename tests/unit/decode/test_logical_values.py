@@ -1,9 +1,17 @@
 """Values of logical types: each has its form, and what has another one is a dead letter."""
 
 import pytest
-from support.flat_events import CONNECT, DEBEZIUM, flatten_text
+from support.change_events import event
+from support.flat_events import (
+    CONNECT,
+    DEBEZIUM,
+    flatten_by_schema,
+    flatten_text,
+    make_spec,
+    read_text,
+)
 
-from frazil_spark.decode.change_events import Flat
+from frazil_spark.decode.change_events import Flat, flatten_event
 
 TIME = f"{DEBEZIUM}.time"
 DECIMAL: dict[str, object] = {"name": f"{CONNECT}.Decimal", "parameters": {"scale": "2"}}
@@ -95,3 +103,95 @@ def test_a_misfit_inside_a_value_is_one_too() -> None:
     schema = {"type": "array", "items": {"name": f"{TIME}.Date"}}
 
     assert flatten_text("list<date>", schema, '[1, "1_9"]') == MISFIT
+
+
+ISO = [
+    ("date", "IsoDate", "2017-09-15Z", "2017-09-15"),
+    ("string", "IsoDate", "2017-09-15Z", "2017-09-15"),
+    ("date", "IsoDate", "2017-09-15", "2017-09-15"),
+    ("string", "IsoDate", "+10000-01-01Z", "+10000-01-01"),
+    ("string", "IsoDate", "-0043-03-15Z", "-0043-03-15"),
+    ("string", "IsoDate", "+5881610-07-11Z", "infinity"),
+    ("string", "IsoDate", "-5877611-06-22Z", "-infinity"),
+    ("timestamp", "IsoTimestamp", "2017-09-15T10:00:00Z", "2017-09-15T10:00:00.000000"),
+    ("timestamp", "IsoTimestamp", "2017-09-15T10:00:00.123456Z", "2017-09-15T10:00:00.123456"),
+    ("timestamp", "IsoTimestamp", "2017-09-15T10:00:00.1Z", "2017-09-15T10:00:00.100000"),
+    ("timestamptz", "IsoTimestamp", "2017-09-15T10:00:00.1Z", "2017-09-15T10:00:00.1Z"),
+    ("string", "IsoTimestamp", "2017-09-15T10:00:00.123Z", "2017-09-15T10:00:00.123000"),
+    ("string", "IsoTimestamp", "2017-09-15T10:00:00.1234567Z", "2017-09-15T10:00:00.123456700"),
+    ("string", "IsoTimestamp", "-0043-03-15T10:00:00Z", "-0043-03-15T10:00:00.000000"),
+    ("string", "IsoTimestamp", "+294247-01-10T04:00:25.2Z", "infinity"),
+    ("string", "IsoTimestamp", "-290308-12-21T19:59:27.6Z", "-infinity"),
+    ("string", "IsoTimestamp", "2017-09-15T10:00:00", "2017-09-15T10:00:00.000000"),
+    ("string", "IsoTime", "10:00:00", "10:00:00.000000"),
+    ("string", "IsoTime", "10:00:00Z", "10:00:00.000000"),
+    ("string", "IsoTime", "10:00:00.123456Z", "10:00:00.123456"),
+    ("string", "IsoTime", "23:59:59.123456789Z", "23:59:59.123456789"),
+]
+"""Column, type, the text of Debezium's `time.precision.mode=isostring`, and the stored text."""
+
+
+@pytest.mark.parametrize(("kind", "name", "sent", "told"), ISO)
+def test_a_day_or_time_in_utc_has_the_form_of_other_types(
+    kind: str, name: str, sent: str, told: str
+) -> None:
+    schema = {"type": "string", "name": f"{TIME}.{name}"}
+
+    assert flatten_by_schema(kind, schema, sent) == f'"{told}"'
+
+
+@pytest.mark.parametrize(
+    ("sent", "micros"),
+    [("10:00:00Z", "36000000000"), ("00:00:00.5Z", "500000"), ("00:00:01.0000001Z", "1000000.100")],
+)
+def test_a_time_in_utc_is_microseconds_in_a_long(sent: str, micros: str) -> None:
+    assert flatten_by_schema("long", {"name": f"{TIME}.IsoTime"}, sent) == micros
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "string"])
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("IsoDate", "20170915"),
+        ("IsoDate", '"2017-09-15+02:00"'),
+        ("IsoDate", '"2017-09-15Z\\n"'),
+        ("IsoDate", '"٢٠١٧-09-15Z"'),
+        ("IsoDate", "true"),
+        ("IsoTimestamp", '"2017-09-15T10:00:00+02:00"'),
+        ("IsoTimestamp", '"2017-09-15Z"'),
+        ("IsoTimestamp", "1"),
+        ("IsoTime", '"10:00:00+01:00"'),
+        ("IsoTime", "36000"),
+    ],
+)
+def test_a_day_or_time_of_another_zone_or_form_is_a_dead_letter(
+    name: str, sent: str, kind: str
+) -> None:
+    assert flatten_text(kind, {"name": f"{TIME}.{name}"}, sent) == MISFIT
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "told"),
+    [
+        ("date", '"2017-09-15Z"', '"2017-09-15"'),
+        ("date", '"2017-09-15"', '"2017-09-15"'),
+        ("date", '"2017-09-15T10:00:00Z"', '"2017-09-15T10:00:00Z"'),
+        ("date", '"2017-09-15+02:00"', '"2017-09-15+02:00"'),
+        ("timestamp", '"2017-09-15T10:00:00.1Z"', '"2017-09-15T10:00:00.1"'),
+        ("timestamp", '"2017-09-15T10:00:00Z"', '"2017-09-15T10:00:00"'),
+        ("timestamp", '"2017-09-15 10:00"', '"2017-09-15 10:00"'),
+        ("timestamp", '"2017-09-15T10:00:00+01:00"', '"2017-09-15T10:00:00+01:00"'),
+        ("timestamptz", '"2017-09-15T10:00:00Z"', '"2017-09-15T10:00:00Z"'),
+        ("string", '"2017-09-15Z"', '"2017-09-15Z"'),
+        ("list<date>", '["2017-09-15Z", null]', '["2017-09-15",null]'),
+        ("map<string, date>", '{"a": "2017-09-15Z"}', '{"a":"2017-09-15"}'),
+        ("struct<d: date>", '{"d": "2017-09-15Z", "e": 1.10}', '{"d":"2017-09-15","e":1.10}'),
+        ("struct<n: int>", '{"n": 1, "e": [ 1 ]}', '{"n": 1, "e": [ 1 ]}'),
+    ],
+)
+def test_without_a_schema_a_day_or_time_in_utc_fits_a_column_without_a_zone(
+    kind: str, sent: str, told: str
+) -> None:
+    flat = flatten_event(make_spec({"x": kind}), *event("c", f'{{"x": {sent}}}'))
+
+    assert read_text(flat) == told
