@@ -18,12 +18,18 @@ import pyarrow as pa
 from frazil_spark.decode.avro_events import HEADER_BYTES, MALFORMED, AvroReader, MalformedAvroError
 from frazil_spark.decode.json_parts import Json, Number, Part, split_list, split_object
 from frazil_spark.decode.logical_values import (
+    BYTES,
     LOGICAL,
+    MisfitError,
     Node,
+    Nodes,
+    TextForBytesError,
     UnknownEncodingError,
     UnreadableValueError,
     drop_zone,
+    fields_of,
     write_logical,
+    write_readable,
 )
 
 FLAT = pa.struct(
@@ -61,6 +67,7 @@ _LONG = re.compile(r"-?[0-9]{1,18}\Z")
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _AMBIGUOUS = _TIMES | {"decimal"}
 """Types of columns for which a value without a schema may mean several things."""
+_BINARY = frozenset({"binary", "fixed"})
 _MAX_RECURSION = 3_000
 """Enough for each text that Spark's parser takes, which has at most a thousand levels."""
 _NESTED = frozenset({"array", "map", "struct", "record"})
@@ -111,7 +118,6 @@ class Flat(NamedTuple):
 
 _ABSENT = Part("", None)
 Fields: TypeAlias = dict[str, Part]
-Nodes: TypeAlias = Mapping[str, Json] | None
 
 
 def read_values(spec: FlatSpec, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
@@ -182,7 +188,7 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
             return Flat(None, fault=NO_ENVELOPE, detail=f"op {op} without after")
         fields, nodes = (
             split_object(after.text),
-            _fields_of((_fields_of(schema) or {}).get("after")),
+            fields_of((fields_of(schema) or {}).get("after")),
         )
     if op == "d" or (spec.key_fields and op in _WITH_AFTER):
         try:
@@ -195,7 +201,7 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
             detail = f"its key has {named}, not {', '.join(sorted(spec.key_fields))}"
             return Flat(None, fault=OTHER_KEY, detail=detail)
         if op == "d":
-            fields, nodes = members.items(), _fields_of(schema)
+            fields, nodes = members.items(), fields_of(schema)
     written, unavailable, faults = _write_fields(spec, fields, nodes)
     if faults:
         detail = ", ".join(f"{name} {error.detail}" for name, error in faults)
@@ -264,15 +270,6 @@ def _open(message: bytes, readers: Mapping[bytes, AvroReader]) -> tuple[Json, Fi
     return fields["schema"].value, dict(split_object(fields["payload"].text))
 
 
-def _fields_of(schema: Json) -> Nodes:
-    """Return the schemas of a struct's fields by name; None without a schema."""
-    if not isinstance(schema, dict):
-        return None
-    fields = schema["fields"]
-    each_field = fields if isinstance(fields, list) else []
-    return {str(each["field"]): each for each in each_field if isinstance(each, dict)}
-
-
 def _open_key(key: bytes, spec: FlatSpec) -> tuple[Json, Fields]:
     """Open a key as a message; one of JSON may have the header of a schema registry."""
     is_avro = key[:HEADER_BYTES] in spec.keys
@@ -331,7 +328,7 @@ def _convert_inside(part: Part, node: Node, target: Target, spec: FlatSpec) -> s
     inner = {each.field: each for each in target.inner}
     match target.kind, part.value:
         case "struct", dict():
-            nodes = (_fields_of(node) if node else None) or {}
+            nodes = (fields_of(node) if node else None) or {}
             if all(_is_plain(nodes.get(name), inner[name]) for name in inner):
                 return part.text
             # without a schema the other fields stay, to be reported as fields without a column
@@ -354,7 +351,8 @@ def _convert_inside(part: Part, node: Node, target: Target, spec: FlatSpec) -> s
             texts = [_convert(each, items, target.inner[0], spec) for each in parts]
             return f"[{','.join(texts)}]"
         case _:
-            return part.text if node else _convert_unknown(part, target.kind, spec)
+            kind = target.kind
+            return _convert_known(part, node, kind) if node else _convert_unknown(part, kind, spec)
     named = (f"{json.dumps(name)}:{text}" for (name, _), text in zip(pairs, texts, strict=True))
     return f"{{{','.join(named)}}}"
 
@@ -363,7 +361,24 @@ def _is_plain(node: Json, target: Target) -> bool:
     """Return whether a value is read as it is sent, by its schema or without one."""
     if not isinstance(node, dict) or not node:
         return target.kind not in _AMBIGUOUS and all(_is_plain(None, i) for i in target.inner)
-    return str(node.get("name")) not in LOGICAL and node.get("type") not in _NESTED
+    if str(node.get("name")) in LOGICAL or node.get("type") in _NESTED:
+        return False
+    if node.get("type") in BYTES:
+        return target.kind in _BINARY or target.kind == "string"
+    return target.kind not in _BINARY
+
+
+def _convert_known(part: Part, node: Node, kind: str) -> str:
+    """Return a value of a type without a name, whose bytes are none but those of its schema."""
+    if kind == "string":
+        text = write_readable(part, node)
+        return part.text if text == part.text else json.dumps(text)
+    is_text = isinstance(part.value, str) and not isinstance(part.value, Number)
+    if is_text and kind in _BINARY and node.get("type") not in BYTES:
+        raise TextForBytesError
+    if is_text and kind not in _BINARY and node.get("type") in BYTES:
+        raise MisfitError  # digits in Base64 are no number
+    return part.text
 
 
 def _convert_unknown(part: Part, kind: str, spec: FlatSpec) -> str:

@@ -4,13 +4,14 @@ This code travels to Spark's Python workers by value: it imports the standard li
 """
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
-from frazil_spark.decode.json_parts import Json, Number
+from frazil_spark.decode.json_parts import Json, Number, Part, split_list, split_object
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
 _SCALES = (-131_072, 16_383)
@@ -43,12 +44,14 @@ _ISO_DATE = re.compile(rf"{_DAY}Z?\Z")
 _ISO_TIMESTAMP = re.compile(rf"{_DAY}T{_CLOCK}Z?\Z")
 _ISO_TIME = re.compile(rf"{_CLOCK}Z?\Z")
 _INTEGERS = frozenset({"int", "long"})
-_BYTES = frozenset({"bytes", "fixed"})
+BYTES = frozenset({"bytes", "fixed"})
+"""Types of a schema whose values are sent in Base64; the latter is Avro's."""
 _WHOLE = re.compile(r"-?[0-9]{1,20}\Z")
 _SCALE = re.compile(r"-?[0-9]{1,10}\Z")
 """Python would read `1_9`, blanks and the digits of any script as numbers, too."""
 Node: TypeAlias = dict[str, Json]
 """The schema of a field, as Kafka Connect's JSON converter writes it."""
+Nodes: TypeAlias = Mapping[str, Json] | None
 Writer: TypeAlias = Callable[[Json, Node, str], str]
 """Writes a value, by its schema, for a column of a type; empty if it stays as it is."""
 
@@ -59,6 +62,7 @@ class UnreadableValueError(ValueError):
     UnreadableValueError
     ├─ MisfitError
     └─ UnknownEncodingError
+       └─ TextForBytesError
     """
 
     reason = ""
@@ -79,6 +83,21 @@ class UnknownEncodingError(UnreadableValueError):
     detail = "cannot be read without a schema"
 
 
+class TextForBytesError(UnknownEncodingError):
+    """A value for bytes is a text by its schema, which may be Base64 or hexadecimal digits."""
+
+    detail = "is text by its schema: set binary.handling.mode=bytes at the connector"
+
+
+def fields_of(schema: Json) -> Nodes:
+    """Return the schemas of a struct's fields by name; None without a schema."""
+    if not isinstance(schema, dict):
+        return None
+    fields = schema["fields"]
+    each_field = fields if isinstance(fields, list) else []
+    return {str(each["field"]): each for each in each_field if isinstance(each, dict)}
+
+
 def write_logical(value: Json, node: Node, kind: str) -> str:
     """Write a value of a logical type for a column of a type; empty if it stays as it is.
 
@@ -93,6 +112,37 @@ def write_logical(value: Json, node: Node, kind: str) -> str:
         raise MisfitError from error
 
 
+def write_readable(part: Part, node: Json) -> str:
+    """Write JSON for a column of text: numbers, days and times for what needs its schema.
+
+    Raises:
+        UnreadableValueError: a value in it is none of its type.
+    """
+    if part.value is None or not isinstance(node, dict):
+        return part.text
+    name = str(node.get("name"))
+    if name in LOGICAL:
+        kind = "double" if name.endswith("Decimal") else "string"
+        return write_logical(part.value, node, kind) or part.text
+    inner = _split_inner(part, node)
+    texts = [write_readable(each, its_node) for _, each, its_node in inner]
+    if texts == [each.text for _, each, _ in inner]:
+        return part.text
+    named = ",".join(key + text for (key, _, _), text in zip(inner, texts, strict=True))
+    return f"[{named}]" if isinstance(part.value, list) else f"{{{named}}}"
+
+
+def _split_inner(part: Part, node: Node) -> list[tuple[str, Part, Json]]:
+    """Return the values inside a value: what precedes each, and its schema."""
+    if isinstance(part.value, list):
+        return [("", each, node.get("items")) for each in split_list(part.text)]
+    if not isinstance(part.value, dict):
+        return []
+    values, nodes = node.get("values"), (fields_of(node) or {}) if "fields" in node else {}
+    pairs = split_object(part.text)
+    return [(f"{json.dumps(key)}:", each, nodes.get(key, values)) for key, each in pairs]
+
+
 def _write_decimal(value: Json, node: Node, kind: str) -> str:
     """Write a decimal: as text for a column that holds it exactly, else as a number."""
     if isinstance(value, Number):  # the converter has `decimal.format=NUMERIC`
@@ -101,7 +151,7 @@ def _write_decimal(value: Json, node: Node, kind: str) -> str:
     given = value if isinstance(value, dict) else {**parameters, "value": value}
     if "scale" not in given:
         raise UnknownEncodingError
-    if isinstance(value, str) and node.get("type", "bytes") not in _BYTES:
+    if isinstance(value, str) and node.get("type", "bytes") not in BYTES:
         raise MisfitError
     scale, number = _read_scale(given["scale"]), _read_unscaled(given.get("value"))
     whole = Decimal(abs(number) * 10 ** max(-scale, 0))  # writes more digits than an integer may

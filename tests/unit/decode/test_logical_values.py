@@ -1,5 +1,7 @@
 """Values of logical types: each has its form, and what has another one is a dead letter."""
 
+import json
+
 import pytest
 from support.change_events import event
 from support.flat_events import (
@@ -195,3 +197,106 @@ def test_without_a_schema_a_day_or_time_in_utc_fits_a_column_without_a_zone(
     flat = flatten_event(make_spec({"x": kind}), *event("c", f'{{"x": {sent}}}'))
 
     assert read_text(flat) == told
+
+
+PRICE = {**DECIMAL, "type": "bytes"}
+DAY: dict[str, object] = {"type": "int32", "name": f"{TIME}.Date"}
+VALUES_IN_TEXT: dict[str, tuple[dict[str, object], str, str]] = {
+    "decimals": ({"type": "array", "items": PRICE}, '["AAAE4g==", null]', "[12.50,null]"),
+    "days": ({"type": "array", "items": DAY}, "[18000, 0]", '["2019-04-14","1970-01-01"]'),
+    "decimals of any scale": (
+        {"type": "array", "items": {"type": "struct", **VARIABLE}},
+        '[{"scale": 3, "value": "BNI="}]',
+        "[1.234]",
+    ),
+    "days in UTC": (
+        {"type": "array", "items": {"type": "string", "name": f"{TIME}.IsoDate"}},
+        '["2019-04-14Z"]',
+        '["2019-04-14"]',
+    ),
+    "arrays of arrays": (
+        {"type": "array", "items": {"type": "array", "items": DAY}},
+        "[[18000], [ ]]",
+        '[["2019-04-14"],[ ]]',
+    ),
+    "a map": (
+        {"type": "map", "keys": {"type": "string"}, "values": PRICE},
+        '{"\\u00e9": "AAAE4g=="}',
+        '{"\\u00e9":12.50}',
+    ),
+    "a struct": (
+        {"type": "struct", "fields": [{"field": "p", **PRICE}, {"field": "n", "type": "int64"}]},
+        '{"p": "AAAE4g==", "n": 12345678901234567890, "other": "x"}',
+        '{"p":12.50,"n":12345678901234567890,"other":"x"}',
+    ),
+    "a record": (
+        {"type": "record", "fields": [{"field": "at", "type": "long", "name": f"{TIME}.Time"}]},
+        '{"at": 1500}',
+        '{"at":"00:00:01.500000"}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES_IN_TEXT)
+def test_json_in_a_text_column_has_values_that_can_be_read(name: str) -> None:
+    schema, sent, told = VALUES_IN_TEXT[name]
+
+    assert json.loads(read_text(flatten_text("string", schema, sent))) == told
+    inner = flatten_text("list<string>", {"type": "array", "items": schema}, f"[{sent}]")
+    assert json.loads(read_text(inner)) == [told]
+
+
+@pytest.mark.parametrize(
+    ("schema", "sent"),
+    [
+        ({"type": "array", "items": {"type": "string"}}, '["a", "b" ]'),
+        ({"type": "array", "items": {"type": "int32"}}, "[1, 2.50]"),
+        ({"type": "struct", "fields": [{"field": "n", "type": "int32"}]}, '{"n": 1, "other": 2}'),
+        ({"type": "array", "items": PRICE}, "[null]"),
+        ({"type": "array", "items": DAY}, "7"),
+        ({"type": "array"}, "[7]"),
+    ],
+    ids=str,
+)
+def test_json_in_a_text_column_stays_as_it_was_sent_where_all_of_it_can_be_read(
+    schema: dict[str, object], sent: str
+) -> None:
+    assert read_text(flatten_text("string", schema, sent)) == sent
+
+
+def test_a_misfit_in_a_text_column_is_a_dead_letter() -> None:
+    assert flatten_text("string", {"type": "array", "items": PRICE}, '[""]') == MISFIT
+
+
+@pytest.mark.parametrize("sent", ['"cafebabe"', '"CAFEBABE"', '"yv66vg=="', '"x"'])
+@pytest.mark.parametrize("kind", ["binary", "fixed(6)"])
+def test_a_text_by_its_schema_is_no_bytes(kind: str, sent: str) -> None:
+    text = {"type": "string"}
+    inner = {"type": "struct", "fields": [{"field": "b", **text}]}
+    detail = "x is text by its schema: set binary.handling.mode=bytes at the connector"
+
+    flats = [
+        flatten_text(kind, text, sent),
+        flatten_text(f"list<{kind}>", {"type": "array", "items": text}, f"[{sent}]"),
+        flatten_text(f"map<string, {kind}>", {"type": "map", "values": text}, f'{{"a": {sent}}}'),
+        flatten_text(f"struct<b: {kind}>", inner, f'{{"b": {sent}}}'),
+    ]
+
+    assert {*flats} == {Flat(None, fault="unknown_encoding", detail=detail)}
+
+
+@pytest.mark.parametrize("name", [None, f"{DEBEZIUM}.data.Bits"])
+def test_bytes_are_bytes_or_their_text(name: str | None) -> None:
+    schema = {"type": "bytes", **({"name": name} if name else {})}
+
+    assert flatten_by_schema("binary", schema, "cafebabe") == '"cafebabe"'
+    assert flatten_by_schema("string", schema, "cafebabe") == '"cafebabe"'
+    assert flatten_text("decimal(9,2)", schema, '"1234"') == MISFIT
+    in_a_list = flatten_text("list<decimal(9,2)>", {"type": "array", "items": schema}, '["1234"]')
+    assert in_a_list == MISFIT
+
+
+def test_bytes_without_a_schema_are_base64() -> None:
+    flat = flatten_event(make_spec({"x": "binary"}), *event("c", '{"x": "cafebabe"}'))
+
+    assert read_text(flat) == '"cafebabe"'
