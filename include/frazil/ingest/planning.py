@@ -31,8 +31,13 @@ from frazil.messages import count_noun
 from frazil.schemas.wire_format import Part
 from frazil.streams.models import Stream
 
-TRANSFORM_CODE = "6"
+TRANSFORM_CODE = "5"
 """Increment it when the same bytes decode to other rows; it is part of every batch id."""
+FLATTEN_CODE = "1"
+"""The same for change events and records with a rest, which workers flatten before the decode.
+
+Other batches keep their ids: those that release 0.1 has planned go on, and so do decisions on them.
+"""
 
 
 @dataclass(frozen=True)
@@ -262,13 +267,15 @@ def batch_id(table_uuid: str, stream: str, base: StreamState, ranges: Ranges, ru
 
 
 def transform_version(stream: Stream) -> str:
-    """Hash the decode settings and `TRANSFORM_CODE`; a new release alone changes nothing."""
+    """Hash the decode settings and the codes of the transform; a release alone changes nothing."""
     left_out = {
         "value": stream.value.unused_newer_options,
         "key": stream.key.unused_newer_options,
     }
     settings = stream.model_dump(mode="json", include={"value", "key"}, exclude=left_out)
     parts: list[object] = [TRANSFORM_CODE, settings, stream.source.isolation]
+    if stream.value.change_events is not None or stream.value.rest is not None:
+        parts.append(["flatten", FLATTEN_CODE])
     if stream.table.operation_field is not None:
         parts.append(stream.table.operation_field)
     if stream.route is not None:

@@ -2,7 +2,8 @@
 
 This code travels to Spark's Python workers by value: it imports PyArrow and the standard library
 only. Numbers and texts are copied as they were sent; only values that need a schema to be read are
-written again, in the forms of docs/types.md.
+written again, in the forms of docs/types.md. When the same bytes would become other rows, increase
+`frazil.ingest.planning.FLATTEN_CODE`.
 """
 
 import base64

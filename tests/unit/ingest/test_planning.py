@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from support.lake import make_state, make_stream, make_topic
 
 from frazil import errors
+from frazil.ingest import planning
 from frazil.ingest.messages import BatchPlan, NothingToRead
 from frazil.ingest.planning import (
     PlanInput,
@@ -268,6 +269,25 @@ def test_only_how_bytes_become_rows_moves_the_transform_version(
     changed = transform_version(make_stream(**sections))
 
     assert (changed == transform_version(make_stream())) is same
+
+
+@pytest.mark.parametrize(
+    ("value", "is_flattened"),
+    [
+        ({"columns": {"id": "long"}}, False),
+        ({"columns": {"id": "long"}, "rest": "others"}, True),
+        ({"columns": {"id": "long"}, "transform": "flatten_debezium"}, True),
+    ],
+    ids=["plain", "a rest", "change events"],
+)
+def test_the_code_of_workers_that_flatten_moves_the_batches_that_they_read(
+    value: dict[str, object], *, is_flattened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = make_stream(value={"convert": "json", **value})
+    before = transform_version(stream)
+    monkeypatch.setattr(planning, "FLATTEN_CODE", "other")
+
+    assert (transform_version(stream) != before) is is_flattened
 
 
 def test_two_markers_never_share_an_id() -> None:
