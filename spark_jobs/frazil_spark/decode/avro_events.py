@@ -94,19 +94,26 @@ def _describe(schema: Schema, named: dict[str, Json]) -> Json:
     given = schema.get("connect.parameters")
     own = given if isinstance(given, dict) else {}
     parameters = {"scale": str(schema.get("scale", 0)), **own}
-    node: dict[str, Json] = {"type": str(schema["type"])}
+    kind = _kind_of(schema)
+    node: dict[str, Json] = {"type": kind}
     if name:
         node |= {"name": str(name), "parameters": json.loads(json.dumps(parameters))}
     if "name" in schema:
         named[str(schema["name"])] = node
     for part in {"items", "values"} & schema.keys():
         node[part] = _describe(schema[part], named)
-    if schema["type"] == "record":
+    if kind == "record":
         node["fields"] = [
             {**_as_object(_describe(each["type"], named)), "field": str(each["name"])}
             for each in _list_fields(schema)
         ]
     return node
+
+
+def _kind_of(schema: Mapping[str, Schema]) -> str:
+    """Return the kind of a type; an error of a protocol is a record."""
+    kind = str(schema["type"])
+    return "record" if kind == "error" else kind
 
 
 def _name_logical(schema: Mapping[str, Schema]) -> str | None:
@@ -145,7 +152,7 @@ def _choose_reader(schema: Schema, named: dict[str, Read]) -> Read:
         return _read_union([_choose_reader(each, named) for each in schema])
     if not isinstance(schema, dict):
         raise MalformedAvroError(schema)
-    kind = str(schema["type"])
+    kind = _kind_of(schema)
     choose = {"record": _read_record, "enum": _read_enum, "fixed": _read_fixed}.get(kind)
     if choose is not None:
         read = named[str(schema["name"])] = choose(schema, named)

@@ -69,6 +69,7 @@ _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _AMBIGUOUS = _TIMES | {"decimal"}
 """Types of columns for which a value without a schema may mean several things."""
 _BINARY = frozenset({"binary", "fixed"})
+_AS_BASE64 = _BINARY | {"string"}
 _MAX_RECURSION = 3_000
 """Enough for each text that Spark's parser takes, which has at most a thousand levels."""
 _NESTED = frozenset({"array", "map", "struct", "record"})
@@ -365,19 +366,19 @@ def _is_plain(node: Json, target: Target) -> bool:
     if str(node.get("name")) in LOGICAL or node.get("type") in _NESTED:
         return False
     if node.get("type") in BYTES:
-        return target.kind in _BINARY or target.kind == "string"
+        return target.kind in _AS_BASE64
     return target.kind not in _BINARY
 
 
 def _convert_known(part: Part, node: Node, kind: str) -> str:
     """Return a value of a type without a name, whose bytes are none but those of its schema."""
-    if kind == "string":
+    if kind == "string" and isinstance(part.value, list | dict):
         text = write_readable(part, node)
         return part.text if text == part.text else json.dumps(text)
     is_text = isinstance(part.value, str) and not isinstance(part.value, Number)
     if is_text and kind in _BINARY and node.get("type") not in BYTES:
         raise TextForBytesError
-    if is_text and kind not in _BINARY and node.get("type") in BYTES:
+    if is_text and kind not in _AS_BASE64 and node.get("type") in BYTES:
         raise MisfitError  # digits in Base64 are no number
     return part.text
 

@@ -326,6 +326,14 @@ def test_an_array_has_no_more_items_than_bytes_where_each_has_some() -> None:
         reader.read(encode("long", 2**40) + b"\0" * 100)
 
 
+def test_an_error_is_a_record() -> None:
+    error = {"type": "error", "name": "E", "fields": [{"name": "n", "type": "int"}]}
+    reader = make_reader(error)
+
+    assert reader.read(b"\x02") == '{"n":1}'
+    assert reader.node == make_reader({**error, "type": "record"}).node
+
+
 def test_a_record_that_holds_itself_is_read() -> None:
     tree = {
         "type": "record",
