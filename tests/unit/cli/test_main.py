@@ -77,29 +77,57 @@ def test_version_and_short_help_exit_0(
     assert (f"frazil {__version__}" if words == ["--version"] else "Usage: ") in out
 
 
-@pytest.mark.parametrize("debug", ["", "0", "1"])
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [("[", "JSONDecodeError"), ("{}", "KeyError"), ("[]", "TypeError")],
-    ids=["a torn stack.json", "a stack.json without a catalog", "a stack.json with a list"],
-)
-def test_an_error_of_no_known_kind_ends_with_a_next_step(
+@pytest.mark.parametrize("content", ["[", "{}", "[]"])
+def test_a_damaged_stack_json_is_named_with_the_command_that_writes_it(
     call: Callable[..., tuple[object, str, str]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     content: str,
-    name: str,
-    debug: str,
 ) -> None:
     (tmp_path / "stack").mkdir()
     (tmp_path / "stack" / "stack.json").write_text(content)
-    monkeypatch.setenv("FRAZIL_DEBUG", debug)
     monkeypatch.delenv("AIRFLOW_CONN_ICEBERG_DEFAULT", raising=False)
 
-    code, out, err = call("snapshots", "flights")
+    code, _, err = call("snapshots", "flights")
 
     assert code == 1
-    assert f"Unexpected: {name} at " in err
+    assert "the file is damaged" in err
+    assert "Next: run `frazil stack up`, which writes it again" in err
+
+
+def fail(error: Exception, monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    """Run a command that raises an error; return the exit code."""
+    monkeypatch.setattr(sys, "argv", ["frazil", "tear", *words])
+    torn = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
+
+    @torn.callback()
+    def choose() -> None:
+        """Make it a group."""
+
+    @torn.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    def tear() -> None:
+        raise error
+
+    monkeypatch.setattr("frazil_cli.main.app", torn)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("debug", ["", "0", "1"])
+@pytest.mark.parametrize("error", [KeyError("k"), TypeError("t"), ValueError("v")], ids=repr)
+def test_an_error_of_no_known_kind_ends_with_a_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    debug: str,
+) -> None:
+    monkeypatch.setenv("FRAZIL_DEBUG", debug)
+
+    assert fail(error, monkeypatch) == 1
+
+    out, err = capsys.readouterr()
+    assert f"Unexpected: {type(error).__name__} at " in err
     assert "Next: try again, and check this machine by `frazil doctor`; with FRAZIL_DEBUG=1" in err
     assert ("Traceback" in err) is (debug == "1")
     assert "Aborted" not in out + err
@@ -108,22 +136,9 @@ def test_an_error_of_no_known_kind_ends_with_a_next_step(
 def test_an_end_of_input_is_printed_and_not_aborted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["frazil", "tear", "--json"])
-    torn = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
-
-    @torn.callback()
-    def choose() -> None:
-        """Make it a group."""
-
-    @torn.command()
-    def tear() -> None:
-        raise EOFError("Ran out of input")
-
-    with pytest.raises(SystemExit) as ended:
-        torn(["tear"])
+    assert fail(EOFError("Ran out of input"), monkeypatch, "--json") == 1
 
     printed = capsys.readouterr()
-    assert ended.value.code == 1
     assert '"facts": "EOFError at include/frazil_cli/main.py:' in printed.out
     assert "Ran out" not in printed.out
     assert "Aborted" not in printed.out + printed.err
