@@ -9,6 +9,7 @@ from frazil.maintenance.compaction_rules import (
     DELETE_RATIO,
     LARGE_RATIO,
     MIN_INPUT_FILES,
+    PASS_BYTES,
     SMALL_RATIO,
 )
 from frazil.maintenance.messages import TableRequest, TableResult
@@ -49,6 +50,8 @@ def rewrite_files(spark: SparkSession, request: TableRequest) -> TableResult:
     if request.sort_by:
         order = ", ".join(f"{quote_name(name)} ASC NULLS FIRST" for name in request.sort_by)
         strategy = {"strategy": "'sort'", "sort_order": f"'{order}'"}
+        # A sort writes the whole group to the local disk first.
+        options["max-file-group-size-bytes"] = str(PASS_BYTES)
     arguments = {**strategy, "options": write_map(options)}
     rows = call_procedure(spark, request, "rewrite_data_files", arguments)
     return TableResult(counts=read_counts(rows[0]))

@@ -119,13 +119,15 @@ def _build_request(
 def _choose_order(work: Workspace, view: TableView) -> tuple[str, ...]:
     """Return the columns by which changes are sorted: an erasure then reads few of them.
 
-    Another order that the table got is kept.
+    Another order that the table got is kept. While a renamed key waits for its review, or the
+    recorded deletes for the next merge, there is none.
     """
     state = work.stream.table.state
     is_sorted = bool(view.table.sort_order().fields)
     if state is None or is_sorted or view.name not in {work.stream.table.name, state.deletes_name}:
         return ()
-    return with_event_key(work).stream.table.id_columns
+    names = with_event_key(work).stream.table.id_columns
+    return names if {*names} <= {*view.table.schema().column_names} else ()
 
 
 def _rewrite(work: Workspace, request: TableRequest) -> int:

@@ -96,13 +96,15 @@ _MOST_OFFSET = timedelta(hours=18)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 _TIME = re.compile(
-    r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}(?:[T ][0-9]{2}:?[0-9]{2}(?::?[0-9]{2}(?:[.][0-9]+)?)?"
-    r"(?: ?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?",
+    r"(?<![0-9])[0-9]{4}-?[0-9]{2}-?[0-9]{2}(?:[T ][0-9]{2}:?[0-9]{2}(?::?[0-9]{2}(?:[.][0-9]+)?)?"
+    r"(?: ?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?(?![0-9])",
     re.ASCII,
 )
-_GROUPED = re.compile(r"[+(]*[0-9][0-9,.'\u2019/() \u00a0\u202f-]*", re.ASCII)
+_BETWEEN = r"[,.'\u2019/() \u00a0\u202f-]"
+_GROUPED = re.compile(rf"[+(-]?[0-9](?:[0-9]|{_BETWEEN})*", re.ASCII)
 """Digits as people group them: 1,234,567 and +49 170 1234567."""
-_MIN_GROUPED_DIGITS = 6
+_MIN_GROUPED_DIGITS = 7
+"""Fewer may be a month or a day."""
 _UUID = re.compile(f"(?=({'-?'.join(f'[0-9A-Fa-f]{{{n}}}' for n in (8, 4, 4, 4, 12))}))")
 """Also where digits stand before it."""
 
@@ -163,12 +165,10 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
     plain = _fold_text(text)
     same = {each for value in checked for word, each in _read_meanings(value) if word == value}
     written = {each for _, each in _read_meanings(text)}
-    grouped = {_join_digits(each) for each in _GROUPED.findall(text)}
-    digits = {_join_digits(value) for value in checked if _GROUPED.fullmatch(value)}
     if (
         any(value in text or _has_word(plain, _fold_text(value)) for value in checked)
         or same & written
-        or any(len(each) >= _MIN_GROUPED_DIGITS for each in digits & grouped)
+        or any(_has_digits(text, value) for value in checked if _GROUPED.fullmatch(value))
     ):
         raise ConfigurationError(
             f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "
@@ -182,9 +182,11 @@ def _fold_text(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
-def _join_digits(text: str) -> str:
-    """Return the digits of a text."""
-    return "".join(filter(str.isdigit, text))
+def _has_digits(text: str, key: str) -> bool:
+    """Return whether a text contains the digits of a key, grouped in any way."""
+    digits = [*filter(str.isdigit, key)]
+    pattern = f"(?<![0-9]){f'{_BETWEEN}{{0,3}}'.join(digits)}(?![0-9])"
+    return len(digits) >= _MIN_GROUPED_DIGITS and re.search(pattern, text) is not None
 
 
 def _has_word(text: str, word: str) -> bool:

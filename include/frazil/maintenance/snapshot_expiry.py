@@ -92,7 +92,10 @@ def _forget_deletes(work: Workspace, report: ExpireReport) -> ExpireReport:
     if state is None:
         return report
     expired = {
-        number for each in report.tables if each.table == state.name for number in each.expired_ids
+        number
+        for each in report.tables
+        if each.table == state.name
+        for number in (*each.expired_ids, *each.abandoned_ids)
     }
     count = forget_memories(work, expired=expired, dry_run=dry_run)
     tables = tuple(

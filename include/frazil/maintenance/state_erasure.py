@@ -49,7 +49,7 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
             f"{', '.join(ids)}; {', '.join(others) or RAW_KEY} is not one of them",
             f"give --key for {', '.join(ids)}; {RAW_KEY}=VALUE additionally selects dead letters",
         )
-    several = [column for column in ids if len(by_id.get(column, ())) > 1]
+    several = [column for column in ids if len({*by_id.get(column, ())}) > 1]
     if len(several) > 1:
         raise ConfigurationError(
             f"there are several values for each of {', '.join(several)}, and a row has one in "

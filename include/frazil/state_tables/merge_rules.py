@@ -310,9 +310,11 @@ def require_mergeable(stream: Stream, result: MergeResult) -> None:
 def _suggest_sequence(stream: Stream) -> str:
     """Name an order that changes in several partitions have."""
     by_time = "`order: {sequence_by: [_kafka.timestamp]}`"
-    if stream.value.change_events is None:
-        own = "`order: {sequence_by: [column]}`, which older changes need as well"
+    if stream.value.change_events is None and stream.table.tombstones != "delete":
+        own = "`order: {sequence_by: [column]}` (a change without a value is the oldest)"
         return f"a column of their own, {own}, or by the times of the records, {by_time}"
+    if stream.value.change_events is None:
+        return f"the times of the records, {by_time}"
     by_log = "" if stream.sequence else "the log of PostgreSQL, `order: {sequence_by: _source.lsn}`"
     return f"{by_log}{', or by ' if by_log else ''}the times of the records, {by_time}"
 

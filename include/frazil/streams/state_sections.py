@@ -209,7 +209,7 @@ def _validate_event_table(options: StateOptions, chosen: Collection[str]) -> Non
         if name not in fitting:
             reason = (
                 f"{name} is in no delete, which has the columns of the key only: "
-                f"one of {', '.join(fitting)}"
+                f"one of {', '.join(fitting)}, or `order: kafka`; then `frazil merge --rebuild`"
             )
             raise FieldError(("order", "sequence_by", index), reason)
 

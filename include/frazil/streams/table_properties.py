@@ -360,13 +360,15 @@ def validate_column_properties(properties: Mapping[str, str], columns: Sequence[
     for key in properties:
         prefix = next((each for each in _OF_COLUMNS if key.startswith(each)), None)
         name = key.removeprefix(prefix or key)
-        if prefix and name.partition(".")[0] != KAFKA_COLUMN and not _has_path(known, name):
+        if prefix and name.partition(".")[0] not in _ADDED and not _has_path(known, name):
             names = ", ".join([*(column.name for column in columns), KAFKA_COLUMN])
             reason = f"{name!r} is not a column of the table; those are: {names}"
             nested = "" if "." not in name else "; a part of one is shop.city, tags.element"
             raise FieldError(("table", "properties", key), reason + nested)
 
 
+_ADDED = frozenset({KAFKA_COLUMN, "_deleted_at"})
+"""The latter is in a state table with `deletes: mark`."""
 _OF_COLUMNS = tuple(each for each in _PREFIXES if each.endswith(".column."))
 
 

@@ -208,6 +208,13 @@ def test_the_left_side_of_a_key_is_named_only_if_it_is_a_column(
         ("s=+49 170 1234567", "phone +491701234567", True),
         ("s=4111 1111 1111 1111", "card 4111111111111111", True),
         ("i=12345", "on page 12 345", False),
+        ("i=1234567", "customer 1,234,567, 3 rows", True),
+        ("n=1234567", "paid 1,234,567.00", True),
+        ("i=1234567", "1 234 567 2026-01-15", True),
+        ("i=-1234567", "row -1,234,567", True),
+        ("i=202611", "request 2026-11", False),
+        ("d=2026-01-15", "ticket DSR-202601154711", False),
+        ("i=1234567", "+(" * 40_000, False),
     ],
 )
 def test_a_key_is_the_same_however_a_reason_writes_it(

@@ -27,6 +27,7 @@ from frazil.streams.models import Stream
 NO_COUNTS = MergeCounts.model_validate(dict.fromkeys(MergeCounts.model_fields, 0))
 BY_TIME = "`order: {sequence_by: [_kafka.timestamp]}`"
 BY_LOG = "`order: {sequence_by: _source.lsn}`"
+UPSERT = {"name": "shop.orders", "mode": "upsert", "id_columns": ["id"]}
 OWN = "`order: {sequence_by: [column]}`"
 ACTIONS = (*("ingest", "merge") * 10, "redrive", "replay", "backfill", "compact", "rollback")
 ACTIONS += ("redrive", "roll_state_back", "killed_merge")
@@ -221,6 +222,14 @@ def test_changes_of_any_number_of_partitions_are_folded_alone() -> None:
     ("sections", "named"),
     [
         ({"value": {"columns": {"id": "long!"}}}, [OWN, BY_TIME]),
+        (
+            {
+                "value": {"columns": {"name": "string"}},
+                "key": {"convert": "json", "columns": {"id": "long!"}},
+                "table": {**UPSERT, "tombstones": "delete"},
+            },
+            [BY_TIME],
+        ),
         ({}, [BY_LOG, BY_TIME]),
         ({"order": {"sequence_by": "_source.lsn"}}, [BY_TIME]),
         ({"order": {"sequence_by": "_source.ts_ms"}}, [BY_TIME]),
@@ -234,7 +243,7 @@ def test_each_order_that_a_halt_names_can_be_loaded(
         "owner": "data-platform@example.org",
         "source": {"topic": "orders"},
         "value": {"transform": "flatten_debezium", "columns": {"id": "long!"}},
-        "table": {"name": "shop.orders", "mode": "upsert", "id_columns": ["id"]},
+        "table": UPSERT,
     } | sections
     stream = Stream.model_validate(document)
     result = MergeResult(counts=NO_COUNTS, fault="partition", faulty=1, example="t:0:0-1")
