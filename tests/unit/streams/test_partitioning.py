@@ -179,4 +179,7 @@ def test_names_that_differ_only_in_case_are_one_name(texts: list[str], reason: s
 
 
 def test_a_column_is_its_own_partition_in_its_case() -> None:
-    validate_layout(["AT_DAY", "bucket(st_a, 4)", "hour(at)"], (), MIXED)
+    with pytest.raises(FieldError) as caught:
+        validate_layout(["AT_DAY", "bucket(st_a, 4)", "hour(at)", "AT_DAY"], (), MIXED)
+
+    assert caught.value.path == ("table", "partition_by", 3)  # none of the others

@@ -130,7 +130,7 @@ def test_what_works_is_accepted(properties: dict[str, str]) -> None:
         ("\nowner.team", "has blanks at its ends; write owner.team"),
     ],
 )
-def test_a_name_that_nobody_reads_is_refused(key: str, reason: str) -> None:
+def test_a_name_that_no_engine_reads_is_refused(key: str, reason: str) -> None:
     with pytest.raises(FieldError, match=re.escape(reason)) as caught:
         validate_properties({"comment": "any text", key: "parquet"})
 
