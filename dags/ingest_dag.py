@@ -4,6 +4,7 @@
 which it reads from the table. `stage` appends those records to a staging branch with Spark. `check`
 checks the staged rows: error budget, record counts, expectations. `publish` makes rows and offsets
 visible in one commit. Of a stream with a state table, `merge` then brings that to the new changes.
+With `batch: {tasks: one}` one task, `ingest`, does the first four steps.
 
 **When.** On `batch.schedule` of the stream file, at a second derived from the stream's name so that
 streams do not all begin at once, or whenever you trigger it; there are no parameters. Without new
@@ -27,8 +28,9 @@ maintenance removes the staging branch, which no reader sees.
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-from airflow.sdk import TriggerRule, dag
+from airflow.sdk import TriggerRule, XComArg, dag
 
 from frazil.environment import choose_pool
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, Verdict
@@ -37,7 +39,10 @@ from frazil.streams.models import Stream
 from frazil.streams.timestamps import spread
 from frazil_airflow.assets import table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
-from frazil_airflow.tasks import RUN_TYPES, dag_tags, frazil_task, task_defaults
+from frazil_airflow.tasks import RUN_TYPES, dag_tags, frazil_task, log_result, task_defaults
+
+if TYPE_CHECKING:
+    from frazil.workspace import Workspace
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """Start of continuous DAGs: without one their second run gets the date of the first."""
@@ -46,17 +51,9 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 @frazil_task
 def plan(stream: str, run_id: str) -> BatchPlan | NothingToRead:
     """Choose the next offset ranges; only a first run or a schema change writes to the table."""
-    from frazil.errors import SchemaReviewError
-    from frazil.ingest.pipeline import plan_next_batch
     from frazil.workspace import open_workspace
 
-    try:
-        return plan_next_batch(open_workspace(stream, run_id))
-    except SchemaReviewError as error:
-        from frazil_airflow.dag_runs import trigger_schema_review
-
-        trigger_schema_review(error, stream)
-        raise
+    return plan_or_review(open_workspace(stream, run_id))
 
 
 @frazil_task
@@ -92,6 +89,43 @@ def publish(stream: str, planned: str, staged: str, verdict: str, run_id: str) -
 
 
 @frazil_task
+def ingest(stream: str, run_id: str) -> Published | NothingToRead:
+    """Plan, stage, check and publish a batch in this task, for streams with `tasks: one`."""
+    from frazil.ingest.checking import check_batch
+    from frazil.ingest.pipeline import publish_staged
+    from frazil.ingest.staging import stage_batch
+    from frazil.workspace import open_workspace
+    from frazil_airflow.dag_runs import trigger_catch_up
+
+    work = open_workspace(stream, run_id)
+    planned = plan_or_review(work)
+    if isinstance(planned, NothingToRead):
+        return planned
+    log_result(planned)
+    staged = stage_batch(work, planned)
+    log_result(staged)
+    verdict = check_batch(work, planned, staged)
+    log_result(verdict)
+    published = publish_staged(work, planned, staged, verdict)
+    trigger_catch_up(work.stream, planned)
+    return published
+
+
+def plan_or_review(work: "Workspace") -> BatchPlan | NothingToRead:
+    """Plan the next batch; ask for a review of a schema change that needs one."""
+    from frazil.errors import SchemaReviewError
+    from frazil.ingest.pipeline import plan_next_batch
+
+    try:
+        return plan_next_batch(work)
+    except SchemaReviewError as error:
+        from frazil_airflow.dag_runs import trigger_schema_review
+
+        trigger_schema_review(error, work.stream.stream)
+        raise
+
+
+@frazil_task
 def merge(stream: str, run_id: str) -> Merged:
     """Bring the state table to the newest changes; a failure stops no batch."""
     from frazil.state_tables.merge import merge_changes
@@ -119,15 +153,9 @@ def ingest_dag(stream: Stream) -> None:
         default_args=task_defaults(stream.owner),
         tags=dag_tags(stream),
     )
-    def ingest() -> None:
+    def batch() -> None:
         name, pool = stream.stream, choose_pool(stream.table.name)
-        # A batch near its end runs before a new one, and every batch before maintenance.
-        planned = plan.override(priority_weight=2)(name)
-        staged = stage.override(priority_weight=3, pool=pool)(name, planned)
-        verdict = check.override(priority_weight=4)(name, planned, staged)
-        published = publish.override(priority_weight=5, pool=pool, outlets=[table_asset(stream)])
-
-        done = published(name, planned, staged, verdict)
+        first, done = one_task(stream) if stream.batch.tasks == "one" else four_tasks(stream)
         if stream.table.state is not None and stream.merge.schedule == "each_batch":
             # A batch that an earlier run published and did not merge is merged without a new one.
             rule = TriggerRule.NONE_FAILED
@@ -135,9 +163,27 @@ def ingest_dag(stream: Stream) -> None:
         if stream.batch.is_continuous:
             from frazil_airflow.record_trigger import WaitForRecords
 
-            WaitForRecords(task_id="wait", stream=name) >> planned
+            WaitForRecords(task_id="wait", stream=name) >> first
 
-    ingest()
+    batch()
+
+
+def four_tasks(stream: Stream) -> tuple[XComArg, XComArg]:
+    """Add a task for each step; return the first and the last one."""
+    name, pool = stream.stream, choose_pool(stream.table.name)
+    # A batch near its end runs before a new one, and every batch before maintenance.
+    planned = plan.override(priority_weight=2)(name)
+    staged = stage.override(priority_weight=3, pool=pool)(name, planned)
+    verdict = check.override(priority_weight=4)(name, planned, staged)
+    published = publish.override(priority_weight=5, pool=pool, outlets=[table_asset(stream)])
+    return planned, published(name, planned, staged, verdict)
+
+
+def one_task(stream: Stream) -> tuple[XComArg, XComArg]:
+    """Add the task of all steps; return it as the first and the last one."""
+    pool, outlets = choose_pool(stream.table.name), [table_asset(stream)]
+    done = ingest.override(priority_weight=2, pool=pool, outlets=outlets)(stream.stream)
+    return done, done
 
 
 for each in load_streams_to_parse("ingest"):

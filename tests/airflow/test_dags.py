@@ -72,6 +72,20 @@ def test_a_batch_is_planned_staged_checked_and_published_in_this_order(dags: Dag
     assert upstream == {task: set(INGEST[:n]) for n, task in enumerate(INGEST)}
 
 
+def test_a_stream_may_have_one_task_for_all_steps(write_stream: WriteStream, parse: Parse) -> None:
+    path = write_stream("orders", schedule="continuous")
+    upsert = "{name: shop.orders, mode: upsert, id_columns: [id]}"
+    text = path.read_text().replace("{name: shop.orders}", upsert)
+    path.write_text(text.replace('"continuous"', "continuous, tasks: one"))
+
+    dag = parse().dags["ingest__orders"]
+
+    upstream = {task.task_id: task.upstream_task_ids for task in dag.tasks}
+    assert upstream == {"wait": set(), "ingest": {"wait"}, "merge": {"ingest"}}
+    assert [task.task_id for task in dag.tasks if task.outlets] == ["ingest"]
+    assert dag.get_task("ingest").priority_weight > 1  # before maintenance
+
+
 def test_a_state_table_is_merged_behind_a_batch_and_without_new_records(
     write_stream: WriteStream, parse: Parse
 ) -> None:

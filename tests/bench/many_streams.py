@@ -4,8 +4,9 @@
 
 STREAMS (100) with a batch a minute each get RECORDS (1,000) a minute for MINUTES (8). The first
 WARM_MINUTES (3), in which all tables are made at once and that is caught up, count only in the
-percentiles by minute. It starts a whole stack of its own. A record's age is its snapshot's commit
-less its own timestamp, for each record of each table.
+percentiles by minute. TASKS=one gives a batch one task of Airflow instead of four. It starts a
+whole stack of its own. A record's age is its snapshot's commit less its own timestamp, for each
+record of each table.
 """
 
 import json
@@ -37,7 +38,7 @@ LINGER_MS = 500
 PATIENCE_SECONDS = 1200
 
 
-def write_streams(environment: Mapping[str, str], count: int) -> list[str]:
+def write_streams(environment: Mapping[str, str], count: int, tasks: str) -> list[str]:
     """Write small streams with a batch a minute."""
     names = [f"many{secrets.token_hex(3)}" for _ in range(count)]
     for name in names:
@@ -47,6 +48,7 @@ def write_streams(environment: Mapping[str, str], count: int) -> list[str]:
             "source": {"topic": name},
             "value": {"columns": {"id": "long!", "name": "string"}},
             "table": {"name": f"bench.{name}"},
+            "batch": {"tasks": tasks},
         }
         path = Path(environment["FRAZIL_STREAMS"], f"{name}.yaml")
         path.write_text(yaml.safe_dump(document))
@@ -83,9 +85,10 @@ def let_airflow_rest(environment: Mapping[str, str]) -> None:
 def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
     """Let them run, and look at every record."""
     assert minutes > WARM_MINUTES
+    tasks = os.environ.get("TASKS", "each_step")
     with started_stack("--only", "kafka,spark") as environment:
         bootstrap = ask(environment, "stack", "status")["kafka"]["bootstrap"]
-        names = write_streams(environment, streams)
+        names = write_streams(environment, streams, tasks)
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
             made.result(60)
@@ -108,6 +111,7 @@ def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
         assert verdicts == {"holds"}
     return describe(found, busy) | {
         "streams": streams,
+        "tasks": tasks,
         "records_a_minute": records,
         "minutes": minutes,
         "warm_minutes": WARM_MINUTES,

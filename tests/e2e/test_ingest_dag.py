@@ -50,6 +50,40 @@ def test_a_full_batch_is_followed_at_once_and_an_idle_run_skips(
     assert len(runs) == 3, "the second batch was not full: nothing follows it"
 
 
+def test_a_stream_of_one_task_catches_up_blocks_and_clears_like_four_tasks(
+    airflow: Airflow, airflow_lab: Lab
+) -> None:
+    lab = airflow_lab
+    dag = f"ingest__{lab.stream}"
+    schedule = {"max_records": 600, "schedule": "0 0 1 1 *"}
+    lab.write_stream(batch={**schedule, "tasks": "one"})
+    lab.create_topic()
+    lab.produce([*good_values(1000), b"no json"])
+    airflow.wait_for_dag(dag)
+
+    first = airflow.run(dag)
+    listed = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
+    (second,) = {run["dag_run_id"] for run in listed} - {first}
+    airflow.api.wait_for_run(dag, second, 240)
+    idle = airflow.run(dag)
+    body = {"dag_run_id": first, "task_ids": ["ingest"], "dry_run": False, "only_failed": False}
+    airflow.api.request("POST", f"/dags/{dag}/clearTaskInstances", body)
+    cleared = airflow.wait_for_states(dag, first)
+    before = head_of(lab)
+    lab.produce([b"no json"] * 50)
+    bad = airflow.run(dag)
+
+    assert second.startswith("catch_up__")
+    assert [airflow.states(dag, run) for run in (second, idle)] == [{"ingest": "success"}] * 2
+    assert cleared == {"ingest": "success"}
+    assert airflow.states(dag, bad) == {"ingest": "failed"}
+    assert (before[1], head_of(lab), lab.rows) == (3, before, 1000)
+    status = lab.frazil("status", lab.stream, "--json").json
+    assert isinstance(status, list)
+    assert status[0]["state"] == "blocked"
+    assert lab.frazil("audit", lab.stream).code == 0
+
+
 def test_a_batch_that_was_not_merged_is_merged_without_new_records(
     airflow: Airflow, airflow_lab: Lab
 ) -> None:

@@ -236,6 +236,7 @@ BROKEN = [
         "1 of 5 fields; ex",
     ),
     ("max_records: 1000", "max_records: 0", 21, "batch.max_records", "greater than or equal to 1"),
+    ("engine: connect", "tasks: two", 22, "batch.tasks", "should be 'each_step' or 'one'"),
     ("engine: connect", "engine: local", 22, "batch.engine", "should be 'connect' or 'submit'"),
     ("tolerance: quarantine", "tolerance: some", 24, "errors.tolerance", "'none', 'invalid"),
     ("max_bad_ratio: 0.05", "max_bad_ratio: 5", 25, "errors.max_bad_ratio", "(found 5)"),

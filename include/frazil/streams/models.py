@@ -165,6 +165,11 @@ class Batch(Section):
         description="`connect` runs jobs on a Spark Connect server, `submit` by spark-submit on a "
         "cluster",
     )
+    tasks: Literal["each_step", "one"] = Field(
+        "each_step",
+        description="Airflow's tasks of a batch: one for each step, or [`one` for all four]"
+        "(scale.md#one-task-for-a-batch), which needs less CPU",
+    )
 
     @model_validator(mode="after")
     def _catching_up_is_no_slower(self) -> "Batch":
@@ -222,14 +227,10 @@ class Freshness(Section):
     """How far a stream may lag behind its topic."""
 
     warn_seconds: Seconds = Field(
-        180,
-        ge=1,
-        description="age in seconds of the oldest unread record from which the level is `warn`",
+        180, ge=1, description="age of the oldest unread record from which the level is `warn`"
     )
     fail_seconds: Seconds = Field(
-        600,
-        ge=1,
-        description="age in seconds of the oldest unread record from which the level is `fail`",
+        600, ge=1, description="age of the oldest unread record from which the level is `fail`"
     )
 
     @model_validator(mode="after")
@@ -262,9 +263,7 @@ class Maintenance(Section):
     expire_hours: Hours = Field(72, ge=1, description="age at which snapshots may be expired")
     rollback_hours: Hours = Field(24, ge=0, description="younger snapshots are never expired")
     orphan_days: Days = Field(3, ge=1, description="age at which orphan files may be removed")
-    expire_rows: ExpireRows | None = Field(
-        None, description="deletes old rows; default: all rows are kept"
-    )
+    expire_rows: ExpireRows | None = Field(None, description="deletes old rows; default: none")
 
 
 class SchemaPolicy(Section):
