@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
@@ -27,6 +28,8 @@ Place = tuple[str, int, int]
 Finding = tuple[str, str]
 DELETES = {"d", "delete"}
 OWN = {"_kafka", "_source", "_op", "_unavailable"}
+EPOCH = pa.scalar(0, pa.timestamp("us", "UTC")).as_py()
+"""When a row was deleted whose delete has no timestamp."""
 APPLIED = ("inserted", "updated", "deleted", "absent", "superseded", "stale")
 
 
@@ -70,10 +73,12 @@ class Fold:
         topic, partition, offset = place_of(row)
         if not self.rules.sequence:
             return (offset, partition)
-        of_row = {**row, "_kafka.timestamp": row["_kafka"].get("timestamp")}
-        lsn = (row.get("_source") or {}).get("lsn")
-        of_row["_source.lsn"] = -1 if lsn is None else lsn
-        return (*(of_row[name] for name in self.rules.sequence), topic, partition, offset)
+        source = {f"_source.{name}": value for name, value in (row.get("_source") or {}).items()}
+        of_row = {**row, "_kafka.timestamp": row["_kafka"].get("timestamp"), **source}
+        sequence = [of_row.get(name) for name in self.rules.sequence]
+        # A change without a value, such as a record without a timestamp, is older than all others.
+        sortable = ((value is not None, value or 0) for value in sequence)
+        return (*sortable, topic, partition, offset)
 
     def key_of(self, row: Row) -> Key:
         return tuple(row[name] for name in self.rules.ids)
@@ -223,7 +228,7 @@ def differ(fold: Fold, have: Row, want: Row) -> Iterator[Finding]:
     expected = dict(want)
     if fold.rules.marks:
         is_gone = fold.is_delete(want)
-        expected["_deleted_at"] = want["_kafka"]["timestamp"] if is_gone else None
+        expected["_deleted_at"] = (want["_kafka"]["timestamp"] or EPOCH) if is_gone else None
     wrong = [name for name in have if repr(have[name]) != repr(expected.get(name))]
     if wrong:
         yield "M1", f"{', '.join(wrong)} not as in the change at {place_of(want)}"
