@@ -94,7 +94,16 @@ def judge(record: bytes, columns: Mapping[str, object]) -> dict[str, object] | s
         values = _read_fields(found, columns)
     except (ValueError, RecursionError):
         return BAD
-    return UNTOLD if _HUGE_EXPONENT.search(_TEXT.sub(b"", record)) else values
+    has_huge = _HUGE_EXPONENT.search(record if _has_doubles(found) else _TEXT.sub(b"", record))
+    return UNTOLD if has_huge else values
+
+
+def _has_doubles(value: object) -> bool:
+    """Return whether a name is twice in an object."""
+    if isinstance(value, Fields):
+        names = [name for name, _ in value]
+        return len({*names}) < len(names) or any(_has_doubles(each) for _, each in value)
+    return isinstance(value, list) and any(map(_has_doubles, value))
 
 
 def _read_fields(found: Fields, columns: Mapping[str, object]) -> dict[str, object]:

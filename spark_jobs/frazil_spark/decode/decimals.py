@@ -41,6 +41,9 @@ _LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}}
 _HUGE_EXPONENT = r"[0-9.][eE][+-]?0*[1-9][0-9]{5}"
 """Such a number takes a minute also where a variant does not show it: under a name that comes
 again, behind the end of the record, in a record that a variant cannot hold."""
+_HUGE_TEXT = r'"(?=[^"]*(?:[eE]|\\u)|[^"]{1000})(?:[\p{Nd}.,+eE-]|\\u[0-9a-fA-F]{4}){8,}+"'
+"""The same as a text, which the parser also takes with commas, other digits and escapes; and a
+million digits, which a number cannot have."""
 _IN_LIST, _IN_MAP = r"[\[,]\s*+", r":\s*+"
 _UNNAMED = {_IN_LIST, _IN_MAP}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_@.:$ -]+")
@@ -66,9 +69,19 @@ def find_misread_decimals(payload: str, columns: tuple[Column, ...]) -> str | No
     inexact = _find_inexact(record, "r", text, "")
     return (
         f"coalesce(({_find_suspects(payload, anchors)}) AND ({text} RLIKE r'{lossy}' "
-        f"OR {_drop_texts(text)} RLIKE r'{_HUGE_EXPONENT}' "
+        f"OR {_drop_texts(text)} RLIKE r'{_HUGE_EXPONENT}' OR {_hides_huge_text(text)} "
         f"OR exists(array(from_json({text}, {ddl})), r -> {inexact})), false)"
     )
+
+
+def _hides_huge_text(payload: str) -> str:
+    """Write the SQL that finds a text of a huge exponent in a record that is no single object.
+
+    A variant shows no value of a record that is malformed or has a name twice, and none behind it.
+    """
+    parsed = f"try_parse_json(concat('[[', {payload}, '],0]'))"
+    behind = f"try_variant_get({parsed}, '$[0][1]', 'VARIANT')"
+    return f"({payload} RLIKE r'{_HUGE_TEXT}' AND ({parsed} IS NULL OR {behind} IS NOT NULL))"
 
 
 def _drop_texts(payload: str) -> str:
