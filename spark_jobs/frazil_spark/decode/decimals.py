@@ -36,14 +36,25 @@ _SUSPECT = (
 """A short exponent counts behind a long fraction: together they may pass the digits to spare."""
 _LONG_EXPONENT = r"-?[0.]+[eE][+-]?0*[1-9][0-9]{2}|-?[0-9.]+[eE][+-]?0*[1-9][0-9]{3}"
 """Not `1e300`, which may be a double of another field; as a decimal a variant shows its misfit."""
-_LOSSY = rf"(?:{_LONG_EXPONENT}|-?(?:[0-9][.]?){{21,}}[eE]|-?(?:[0-9][.]?){{39}})"
+_MANY_DIGITS = r"-?(?:[0-9.]{22,}+[eE]|[0-9]{21}[eE]|[0-9.]{40}|[0-9]{39})"
+"""More than 20 digits in front of an exponent, or more than 38: a point is one character."""
+_LOSSY = rf"(?:{_LONG_EXPONENT}|{_MANY_DIGITS})"
 """Numbers that a variant holds with other digits, and those whose parsing takes too long."""
 _HUGE_EXPONENT = r"[0-9.][eE][+-]?0*[1-9][0-9]{5}"
 """Such a number takes a minute also where a variant does not show it: under a name that comes
 again, behind the end of the record, in a record that a variant cannot hold."""
-_HUGE_TEXT = r'"(?=[^"]*(?:[eE]|\\u)|[^"]{1000})(?:[\p{Nd}.,+eE-]|\\u[0-9a-fA-F]{4}){8,}+"'
-"""The same as a text, which the parser also takes with commas, other digits and escapes; and a
-million digits, which a number cannot have."""
+_NUMERAL = r"\p{Nd}.,+-"
+_ESCAPED_NUMERAL = (
+    r"\\u(?:00(?:2[b-eB-E]|3[0-9]|[46]5)"
+    r"|(?:0[6-9a-fA-F]|1[0-9a-cA-C]|[aA][689abAB]|[fF]{2})[0-9a-fA-F]{2})"
+)
+"""An ASCII digit, `e` or sign, or a character of a script that has digits of its own."""
+_HUGE_TEXT = (
+    rf'"(?:[{_NUMERAL}]*+[eE][{_NUMERAL}]{{6,}}+"|[eE{_NUMERAL}]{{1000}}'
+    rf'|(?=[^"\\]*\\u)(?:[eE{_NUMERAL}]|{_ESCAPED_NUMERAL}){{8,400}}+")'
+)
+"""The same as a text, which the parser also takes with commas, digits of any script and escapes;
+or a million digits, which no number has."""
 _IN_LIST, _IN_MAP = r"[\[,]\s*+", r":\s*+"
 _UNNAMED = {_IN_LIST, _IN_MAP}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_@.:$ -]+")
