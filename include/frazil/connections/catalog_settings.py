@@ -264,6 +264,8 @@ class _Translation:
                 "`target_session_attrs` of its `uri` is none that asks for a server with commits",
                 f"use {', '.join(_SESSIONS)}",
             )
+        # Spark shows an address, and hides the values of keys with `password`.
+        secrets = {"jdbc.password": url.password, "jdbc.sslpassword": given.pop("sslpassword", "")}
         pairs = "&".join(
             f"{names[k]}={quote(values.get(v, v), safe='/')}" for k, v in given.items()
         )
@@ -272,9 +274,7 @@ class _Translation:
         found = {"uri": f"jdbc:{dialect}://{place}{'?' if pairs else ''}{pairs}"}
         if url.username:
             found["jdbc.user"] = url.username
-        if url.password:
-            found["jdbc.password"] = str(url.password)
-        return found
+        return found | {key: str(secret) for key, secret in secrets.items() if secret}
 
     def _translate_rest(self) -> None:
         for key in [k for k in self._left if k.startswith(_HEADER)]:

@@ -14,7 +14,9 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
+    NoSuchIcebergTableError,
     NoSuchNamespaceError,
+    NoSuchPropertyException,
     NoSuchTableError,
     NotInstalledError,
     TableAlreadyExistsError,
@@ -141,6 +143,11 @@ class TableStore:
             catalog = self.catalog
             try:
                 return self._ask(doing, lambda: catalog.load_table(name))
+            except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
+                raise IncompatibleTableError(
+                    f"{name} of catalog {self.preset.name} is no Iceberg table: {error}",
+                    "set another table.name in the stream file, or remove it there",
+                ) from error
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
             except (ValidationError, pydantic.ValidationError) as error:

@@ -82,8 +82,18 @@ def select_batch_schemas(
             plan.latest_schemas.get(payload.part),
             remembered,
         )
-        for payload in list_payloads(work.stream, plan.quarantined_columns)
+        for payload in list_batch_payloads(work, plan)
     }
+
+
+def list_batch_payloads(work: Workspace, plan: BatchPlan) -> tuple[Payload, ...]:
+    """List the parts of a batch that registered schemas decode."""
+    declared = work.file_stream
+    follows = declared is not None and declared.value.needs_columns
+    return tuple(
+        replace(payload, follows_schemas=follows and payload.part == "value")
+        for payload in list_payloads(work.stream, plan.quarantined_columns)
+    )
 
 
 def select_dead_letter_schemas(
@@ -95,12 +105,12 @@ def select_dead_letter_schemas(
         RegistryUnavailableError, UnknownSchemaIdError, SchemaMisfitError: nothing was staged.
     """
     schemas = select_batch_schemas(work, plan, seen_ids)
-    for payload in list_payloads(work.stream):
+    for payload in list_batch_payloads(work, plan):
         wire = schemas[payload.part]
         absent = sorted({*seen_ids} - {schema.schema_id for schema in wire.schemas})
         if payload.part == "value" and wire.has_schema_id and absent:
             registry = work.registry(payload.options.registry)
-            lenient = replace(payload, stops_batch=False)
+            lenient = replace(payload, stops_batch=False, quarantined_columns=())
             where = "found in earlier batches of the stream"
             schemas[payload.part] = add_schemas(registry, lenient, wire, absent, where)
     return schemas
@@ -119,7 +129,7 @@ def add_unknown_schemas(
     partition, _, offset = result.unknown_first.partition(":")
     where = f"found in {ranges}, first at partition {partition} offset {offset}"
     completed = dict(schemas)
-    for payload in list_payloads(work.stream, plan.quarantined_columns):
+    for payload in list_batch_payloads(work, plan):
         ids = result.unknown_ids.get(payload.part)
         if ids:
             registry = work.registry(payload.options.registry)
@@ -183,7 +193,7 @@ def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterabl
         return
     unreviewed = {
         number: changes
-        for payload in list_payloads(work.stream, plan.quarantined_columns)
+        for payload in list_batch_payloads(work, plan)
         if payload.part == "value" and payload.has_schema_id
         for number in used_ids
         if (changes := _describe_unreviewed(work, payload, number))

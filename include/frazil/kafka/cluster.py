@@ -401,7 +401,8 @@ class KafkaLog:
         events = [*self._events, reason]
         authorities = str(self._config.get("ssl.ca.pem") or "")
         if location := self._config.get("ssl.ca.location"):
-            authorities = Path(str(location)).read_text()
+            with suppress(OSError, UnicodeError):  # it may be a folder, or gone
+                authorities = Path(str(location)).read_text()
         detail = describe_certificate(events, self._bootstrap, authorities)
         protocol = str(self._config.get("security.protocol", "PLAINTEXT"))
         cause = explain_events([detail] if detail else events)

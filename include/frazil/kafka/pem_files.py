@@ -5,6 +5,7 @@ reads PEM texts, but of private keys only unencrypted PKCS #8 (those encrypted b
 writes them, fail with `PBES2 SecretKeyFactory not available`).
 """
 
+import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from frazil.errors import ConfigurationError
 
 _BEGIN = "-----BEGIN CERTIFICATE-----"
+_CERTIFICATE = re.compile(f"{_BEGIN}.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,20 @@ def read_authorities(settings: MutableMapping[str, str], prefix: str, at: str) -
     Raises:
         ConfigurationError: both are set, or the file has no certificate.
     """
+    return _read_certificates(settings, prefix, at)
+
+
+def _read_certificates(settings: MutableMapping[str, str], prefix: str, at: str) -> str:
+    """Return the certificates of a PEM text, without a private key that may be in it too."""
     text = _read_text(settings, prefix, at)
-    if text and _BEGIN not in text:
+    found = _CERTIFICATE.findall(text)
+    if text and not found:
         raise ConfigurationError(
             f"{at}: `{prefix}` holds no PEM certificate",
             f"set `{prefix}.location` to a file with lines `{_BEGIN}`; convert others with "
             "`openssl x509 -in ca.der -inform DER -out ca.pem`",
         )
-    return text
+    return "".join(f"{each}\n" for each in found)
 
 
 def read_client_key(settings: MutableMapping[str, str], at: str) -> ClientKey | None:
@@ -47,7 +55,7 @@ def read_client_key(settings: MutableMapping[str, str], at: str) -> ClientKey | 
     password = settings.pop("ssl.key.password", "")
     if "ssl.keystore.location" in settings:
         return _read_keystore(settings, at)
-    chain = _read_text(settings, "ssl.certificate", at)
+    chain = _read_certificates(settings, "ssl.certificate", at)
     key = _read_text(settings, "ssl.key", at)
     if bool(chain) != bool(key):
         missing = "ssl.key.location" if chain else "ssl.certificate.location"

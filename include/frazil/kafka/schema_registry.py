@@ -210,11 +210,14 @@ class SchemaRegistry:
         if not schema.schema_str:
             raise ValueError(NOT_OF_A_REGISTRY)
         found = self._collect(schema, _find_context(subject))
-        kind = cast("SchemaType", schema.schema_type or "AVRO")
+        kind = cast("SchemaType", (schema.schema_type or "AVRO").upper())
         return Registered(schema_id, kind, schema.schema_str, tuple(found.items()))
 
     def _collect(self, schema: Schema, context: str) -> dict[str, str]:
-        """Return the referenced schemas by name, each behind those that it refers to itself."""
+        """Return the referenced schemas by name, each behind those that it refers to itself.
+
+        One that the registry does not have is left out: the schema cannot be read without it.
+        """
         found: dict[str, str] = {}
         texts: dict[str, str] = {}
         waiting = _list_references(schema, context)
@@ -224,7 +227,13 @@ class SchemaRegistry:
                 waiting.pop()
                 found.setdefault(name, texts[name])
                 continue
-            inner = self._client.get_version(subject, version, deleted=True, fmt=_SERIALIZED)
+            try:
+                inner = self._client.get_version(subject, version, deleted=True, fmt=_SERIALIZED)
+            except SchemaRegistryError as error:
+                if error.error_code not in _UNKNOWN:
+                    raise
+                waiting.pop()
+                continue
             texts[name] = inner.schema.schema_str or ""
             waiting += _list_references(inner.schema, _find_context(subject))
         return found

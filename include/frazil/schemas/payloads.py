@@ -54,6 +54,8 @@ class Payload:
     """Whether an unusable schema may stop the batch; not when dead letters are read again."""
     quarantined_columns: tuple[str, ...] = ()
     """Columns with a pending change: records whose schema requires it become dead letters."""
+    follows_schemas: bool = False
+    """Whether the columns follow registered schemas: each field of a schema needs a column."""
 
     @property
     def is_event(self) -> bool:
@@ -154,7 +156,14 @@ def list_required_changes(payload: Payload, schema: Registered) -> tuple[SchemaC
     return compare_columns(columns, wanted, frozenset())
 
 
+def _require_known_type(schema: Registered) -> None:
+    """Require a type that Frazil reads; plug-ins of a registry may add others."""
+    if schema.type not in _FORMATS:
+        raise UnreadableSchemaError(f"is of the type {schema.type}")
+
+
 def _read_root(payload: Payload, schema: Registered) -> Source:
+    _require_known_type(schema)
     if schema.type == "PROTOBUF":
         return read_protobuf(schema, payload.options.message).root
     if schema.type == "JSON":
@@ -187,7 +196,7 @@ def select_schemas(
             if found is not None:
                 schemas[schema_id] = found
         # The ids of earlier batches are those of values and keys, which may differ in format.
-        known = own or schemas
+        known = {n: s for n, s in (own or schemas).items() if s.type in _FORMATS}
         kind, decodes = known[max(known)].type if known else "AVRO", []
         for schema in schemas.values():
             if schema.type == kind:
@@ -223,7 +232,7 @@ def add_schemas(
             decodes.append(SchemaDecode(schema_id=schema_id, refusal=("unknown_schema_id", text)))
             continue
         if not any(decode.refusal is None for decode in decodes):
-            kind = _FORMATS[schema.type]
+            kind = _FORMATS.get(schema.type, kind)
         decodes.append(_require_decodable(payload, schema, kind))
     return WireFormat(format=kind, has_schema_id=wire.has_schema_id, schemas=tuple(decodes))
 
@@ -249,14 +258,21 @@ def describe_schema(payload: Payload, schema: Registered, kind: str | None = Non
     """Describe how one schema's payloads become the columns, or why they are quarantined.
 
     Raises:
-        SchemaMisfitError: its format is not `kind`, or the columns cannot hold its values exactly.
+        SchemaMisfitError: its format is not `kind`, or the columns cannot hold its values exactly,
+            or, where they follow schemas, no column can hold one of its fields.
     """
+    try:
+        _require_known_type(schema)
+    except UnreadableSchemaError as error:
+        raise _mismatch_error(payload, schema, error) from error
     if kind not in {None, _FORMATS[schema.type]}:
         problem = NotConvertibleError(f"is {_FORMATS[schema.type]}, but the others are {kind}")
         raise _mismatch_error(payload, schema, problem)
     if payload.quarantined_columns and (reason := _explain_quarantine(payload, schema)):
         refusal = (UNDECIDED, f"schema {schema.id} {reason}")
         return SchemaDecode(schema_id=schema.id, refusal=refusal)
+    if payload.follows_schemas:
+        derive_payload_columns(payload, schema)  # its fields without a column would be lost
     try:
         if payload.is_event:
             return _describe_event(schema)

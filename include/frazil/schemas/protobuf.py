@@ -1,7 +1,6 @@
 """Read Protobuf schemas: the types of their values, and the descriptors that decode them."""
 
 import base64
-import binascii
 import importlib
 import re
 import tempfile
@@ -130,7 +129,7 @@ def _parse_descriptor(text: str, name: str) -> FileDescriptorProto | None:
     try:
         content = base64.b64decode(text, validate=True)
         parsed = FileDescriptorProto.FromString(content)
-    except (binascii.Error, DecodeError):
+    except (ValueError, DecodeError):  # texts beyond ASCII are a plain ValueError
         return None
     parsed.name = name
     return parsed

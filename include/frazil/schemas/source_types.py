@@ -6,6 +6,7 @@ docs/formats.md lists the mapping.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import TypeAlias
 
@@ -100,7 +101,7 @@ class Record:
     fields: tuple[tuple[str, "Source"], ...]
     decoded: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def decoded_names(self) -> tuple[str, ...]:
         """Return the names of the decoded value's fields."""
         return self.decoded or choose_decoded_names([name for name, _ in self.fields])
@@ -124,11 +125,13 @@ def choose_decoded_names(names: Iterable[str]) -> tuple[str, ...]:
     used: set[str] = set()
     reserved = [*names]
     for name in reserved:
-        others = {each.lower() for each in reserved if each != name} | used
-        own = name if name.lower() not in used else ""
-        numbered = (f"{name}_{number}" for number in count(2))
-        chosen.append(own or next(each for each in numbered if each.lower() not in others))
-        used.add(chosen[-1].lower())
+        own = name
+        if name.lower() in used:
+            others = {each.lower() for each in reserved if each != name} | used
+            numbered = (f"{name}_{number}" for number in count(2))
+            own = next(each for each in numbered if each.lower() not in others)
+        chosen.append(own)
+        used.add(own.lower())
     return tuple(chosen)
 
 

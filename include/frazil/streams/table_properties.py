@@ -94,11 +94,11 @@ _OTHERS_MODE = _choice("none", "hash", "range", reader="other")
 _ISOLATION = _choice("serializable", "snapshot", reader="other")
 _ROW_LEVEL = _choice("copy-on-write", "merge-on-read", reader="other")
 _CODEC = _matches(
-    "zstd|gzip|snappy|lz4|uncompressed", "must be zstd, gzip, snappy, lz4 or uncompressed"
+    "(?i:zstd|gzip|snappy|lz4)|uncompressed", "must be zstd, gzip, snappy, lz4 or uncompressed"
 )
 _AVRO_CODEC = _matches("gzip|zstd", "must be gzip or zstd, which every reader has")
 _METRICS = _matches(
-    r"none|counts|full|truncate\(0*[1-9]\d{0,8}\)",
+    r"(?i:none|counts|full|truncate\(0*[1-9]\d{0,8}\))",
     "must be none, counts, full or truncate(n) with n above 0",
 )
 _LEVEL = _matches(r"\d{1,2}", "must be a whole number from 1 to 22, with zstd")

@@ -31,6 +31,10 @@ ARN = "arn:aws:s3tables:eu-west-1:111122223333:bucket/lake"
             },
         ),
         (
+            "postgresql://h/db?sslkey=/k&sslpassword=s3cret",
+            {"uri": "jdbc:postgresql://h/db?sslkey=/k", "jdbc.sslpassword": "s3cret"},
+        ),
+        (
             "postgresql://me@[::1]:5433/db?connect_timeout=3&target_session_attrs=read-write",
             {
                 "uri": "jdbc:postgresql://[::1]:5433/db?connectTimeout=3&targetServerType=primary",

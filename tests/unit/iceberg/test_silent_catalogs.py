@@ -2,11 +2,13 @@
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyException
 
 from frazil.connections.clients import CatalogPreset
-from frazil.errors import CatalogUnavailableError
+from frazil.errors import CatalogUnavailableError, IncompatibleTableError
 from frazil.iceberg import catalog
 from frazil.iceberg.catalog import TableStore, wait_for_answer
 
@@ -29,6 +31,21 @@ def test_a_catalog_that_does_not_answer_is_named(silent: str, uri: str) -> None:
         store.find("lake.t")
 
     assert "see its log" in probed.value.next_step
+
+
+@pytest.mark.parametrize("error", [NoSuchIcebergTableError, NoSuchPropertyException])
+def test_a_table_of_another_format_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    store = TableStore(CatalogPreset("lake", {"uri": f"sqlite:///{tmp_path}/c.db"}))
+
+    def refuse(_: object) -> None:
+        raise error("Property table_type is DELTA, expected iceberg: a.b")
+
+    monkeypatch.setattr(store.catalog, "load_table", refuse)
+
+    with pytest.raises(IncompatibleTableError, match="of catalog lake is no Iceberg table"):
+        store.find("a.b")
 
 
 def test_what_a_request_raises_is_raised() -> None:

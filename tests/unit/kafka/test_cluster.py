@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -107,3 +108,14 @@ def test_a_client_that_librdkafkas_own_thread_collects_does_not_end_the_process(
     """The result of a request arrives in the client's own thread, which may collect the garbage."""
     done = subprocess.run([sys.executable, "-c", COLLECTED_BY_LIBRDKAFKA], check=False, timeout=60)
     assert done.returncode == 0
+
+
+def test_a_broker_that_is_down_is_named_where_authorities_are_a_folder(tmp_path: Path) -> None:
+    config = {
+        "bootstrap.servers": "127.0.0.1:9",
+        "security.protocol": "SSL",
+        "librdkafka.ssl.ca.location": str(tmp_path),
+    }
+
+    with pytest.raises(KafkaUnavailableError):
+        KafkaLog(config).fetch_cluster_id()

@@ -91,6 +91,20 @@ def test_what_cannot_be_read_is_named(
         read_client_key({"ssl.certificate.pem": client.pem, **filled}, "Kafka")
 
 
+def test_a_file_of_key_and_certificate_gives_a_chain_without_the_key(
+    client: Identity, authority: Identity, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.pem"
+    file.write_text(f"{client.key('', PrivateFormat.PKCS8)}{client.pem}{authority.pem}")
+    settings = {f"ssl.{name}.location": str(file) for name in ("certificate", "key")}
+
+    found = read_client_key(settings, "Kafka")
+    trusted = read_authorities({"ssl.ca.location": str(file)}, "ssl.ca", "Kafka")
+
+    assert found is not None
+    assert found.chain == trusted == client.pem + authority.pem
+
+
 def test_half_an_identity_is_refused(client: Identity) -> None:
     with pytest.raises(ConfigurationError, match=r"needs `ssl\.key\.location` too"):
         read_client_key({"ssl.certificate.pem": client.pem}, "Kafka")

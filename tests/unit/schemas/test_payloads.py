@@ -1,15 +1,21 @@
 """What a registered schema cannot be as columns is refused with the field's name."""
 
 import json
+from typing import cast
 
 import pytest
+from support.lake import make_stream
 
-from frazil.kafka.schema_registry import Registered, SchemaType
+from frazil.errors import SchemaMisfitError
+from frazil.kafka.schema_registry import Registered, SchemaRegistry, SchemaType
+from frazil.schemas import source_types
 from frazil.schemas.avro import read_avro
 from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.json_schema import read_json_schema
+from frazil.schemas.payloads import Payload, add_schemas, describe_schema
 from frazil.schemas.protobuf import read_protobuf
 from frazil.schemas.source_types import NotConvertibleError, Source, derive_columns
+from frazil.schemas.wire_format import WireFormat
 from frazil.streams.column_types import Column, format_type, parse_column
 
 NODE = {
@@ -17,6 +23,7 @@ NODE = {
     "name": "Node",
     "fields": [{"name": "next", "type": ["null", "Node"]}, {"name": "id", "type": "long"}],
 }
+NEXT = {"name": "next", "type": ["null", "A"]}
 
 
 def read(kind: SchemaType, text: str) -> Source:
@@ -117,6 +124,62 @@ def test_a_schema_without_any_of_the_columns_is_refused() -> None:
 
     with pytest.raises(NotConvertibleError, match="has none of the columns y"):
         convert_columns(source, wanted, "d.value", is_flat=True, single_column="value")
+
+
+def by_id(columns: dict[str, str], *, follows: bool = False) -> Payload:
+    stream = make_stream(value={"convert": "by_schema_id", "columns": columns})
+    return Payload(stream, "value", follows_schemas=follows)
+
+
+def test_a_field_that_no_column_can_hold_hides_no_other_new_field() -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "email", "type": "string"}]
+    text = json.dumps({"type": "record", "name": "A", "fields": [*fields, NEXT]})
+    schema = Registered(9, "AVRO", text)
+
+    assert describe_schema(by_id({"id": "long"}), schema).refusal is None
+    with pytest.raises(SchemaMisfitError, match="next is recursive"):
+        describe_schema(by_id({"id": "long"}, follows=True), schema)
+
+
+def test_a_schema_of_a_type_that_frazil_does_not_read_makes_dead_letters() -> None:
+    schema = Registered(7, cast("SchemaType", "XML"), "<x/>")
+
+    class Registry:
+        def find_schema(self, *_: object) -> Registered:
+            return schema
+
+    registry = cast("SchemaRegistry", Registry())
+    payload = by_id({"id": "long"})
+    found = add_schemas(
+        registry,
+        payload,
+        WireFormat(format="avro", has_schema_id=True, schemas=()),
+        [7],
+        "first at 0:5",
+    )
+
+    assert [each.refusal for each in found.schemas] == [
+        ("unreadable_schema", "schema 7 is of the type XML")
+    ]
+
+
+def test_a_protobuf_schema_may_have_letters_of_any_script() -> None:
+    text = 'syntax = "proto3"; // Größe\nmessage A { int32 a = 1; }'
+    assert [column.name for column in derive("PROTOBUF", text)] == ["a"]
+
+
+def test_the_names_of_a_wide_schema_are_chosen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = source_types.choose_decoded_names
+    monkeypatch.setattr(
+        source_types, "choose_decoded_names", lambda names: calls.append(1) or real(names)
+    )
+    columns = {f"f_{n}": "int" for n in range(50)}
+    fields = "".join(f"int32 f_{n} = {n + 1};" for n in range(50))
+    schema = Registered(1, "PROTOBUF", f'syntax = "proto3"; message A {{ {fields} }}')
+
+    assert len(describe_schema(by_id(columns), schema).values) == len(columns)
+    assert len(calls) <= 2
 
 
 def test_columns_of_a_json_schema() -> None:
