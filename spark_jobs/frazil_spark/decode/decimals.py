@@ -50,7 +50,7 @@ _ESCAPED_NUMERAL = (
 )
 """An ASCII digit, `e` or sign, or a character of a script that has digits of its own."""
 _HUGE_TEXT = (
-    rf'"(?:[{_NUMERAL}]*+[eE][{_NUMERAL}]{{6,}}+"|[eE{_NUMERAL}]{{1000}}'
+    rf'"(?:[{_NUMERAL}]*+[eE][+-]?[\p{{Nd}},]{{6,}}+"|[eE{_NUMERAL}]{{1000}}'
     rf'|(?=[^"\\]*\\u)(?:[eE{_NUMERAL}]|{_ESCAPED_NUMERAL}){{8,400}}+")'
 )
 """The same as a text, which the parser also takes with commas, digits of any script and escapes;
