@@ -66,7 +66,8 @@ def forget_memories(
     recorded: Counter[str] = Counter()
     with translated_errors(f"reading {memory.name}"):
         for batch in memory.table.scan(selected_fields=(MEMORY,)).to_arrow_batch_reader():
-            recorded.update(batch[MEMORY].to_pylist())
+            names, numbers = pc.value_counts(batch[MEMORY]).flatten()
+            recorded.update(dict(zip(names.to_pylist(), numbers.to_pylist(), strict=True)))
     # Read after the recorded deletes: a merge that begins later has a memory that is not there yet.
     needed = _list_needed(TableView(work.store, state.name), keys.merge_key(stream.stream), expired)
     old = set() if needed is None else recorded.keys() - needed
