@@ -6,16 +6,21 @@ between (decision record 16).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.expressions import In
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, In
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.refs import SnapshotRefType
 
 from frazil.errors import FrazilError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import PREFIX
-from frazil.iceberg.live_files import Flags
+from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.data_files import read_column, read_files
+from frazil.iceberg.live_files import FilePlanner, Flags, LiveFile, flag_hidden_rows
 from frazil.iceberg.row_changes import (
     RowsToDelete,
     collect_offsets,
@@ -24,9 +29,11 @@ from frazil.iceberg.row_changes import (
     sort_offsets,
 )
 from frazil.iceberg.table_view import TableView
+from frazil.ingest.dead_letters import group_dead_letters, list_slices
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import (
+    NO_OFFSETS,
     Coordinates,
     DeadLetterCoordinates,
     count_coordinates,
@@ -43,7 +50,6 @@ from frazil.ledger.recovery_point import (
 from frazil.maintenance.equality_deletes import describe_equality_deletes
 from frazil.maintenance.erasure_keys import (
     RAW_KEY,
-    DeadLetterSearch,
     ErasedKeys,
     load_keys,
     select_rows_by_key,
@@ -59,6 +65,56 @@ from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name
 from frazil.streams.timestamps import HOUR_MS
 from frazil.workspace import Workspace, retention_window
+
+
+@dataclass
+class DeadLetterSearch:
+    """A search for dead letters, repeated at each attempt of a commit.
+
+    Their coordinates and keys are kept by file: a further attempt reads only files added since.
+    """
+
+    erased: ErasedKeys
+    _planner: FilePlanner = field(default_factory=lambda: FilePlanner(AlwaysTrue()))
+    _read: dict[tuple[str, ...], pa.Table] = field(default_factory=dict)
+
+    def find(self, table: Table | None, deleted: Coordinates) -> DeadLetterCoordinates:
+        """Find dead letters with one of the raw keys, and those of the deleted rows' records.
+
+        Raises:
+            StorageError, CatalogUnavailableError: a file cannot be read.
+        """
+        if table is None:
+            return {}
+        with translated_errors(f"searching dead letters in {'.'.join(table.name())}"):
+            files = self._planner.plan(table)
+            read = {
+                file.name: self._read.get(file.name) or _read_dead_letters(table, file)
+                for file in files
+            }
+        self._read = read
+        if not read:
+            return {}
+        rows = pa.concat_tables(read.values())
+        raw = pa.array(sorted(self.erased.raw), rows["key"].type)
+        is_erased = pc.is_in(rows["key"], value_set=raw, skip_nulls=True)
+        order = [(name, "ascending") for name in ("topic", "partition", "offset", "attempt")]
+        rows = rows.append_column("is_erased", is_erased).sort_by(order).combine_chunks()
+        flags = rows["is_erased"].to_numpy().copy()
+        for partition, low, high in list_slices(rows):
+            offsets = rows["offset"].to_numpy()[low:high]
+            flags[low:high] |= np.isin(offsets, deleted.get(partition, NO_OFFSETS))
+        return group_dead_letters(rows.filter(pa.array(flags)))
+
+
+def _read_dead_letters(table: Table, file: LiveFile) -> pa.Table:
+    """Read the coordinates, keys and attempts of a file's dead letters that are not hidden."""
+    names = ("topic", "partition", "offset", "key")
+    schema = table.schema().select(*(f"{keys.KAFKA_COLUMN}.{name}" for name in names), "attempt")
+    found = read_files(table, schema, [FileScanTask(file.file)])
+    found = found.filter(pa.array(~flag_hidden_rows(table, file, len(found))))
+    columns = {name: read_column(found, f"{keys.KAFKA_COLUMN}.{name}") for name in names}
+    return pa.table({**columns, "attempt": found["attempt"]})
 
 
 def plan_erasure(work: Workspace, request: ErasureRequest) -> ErasurePlan:

@@ -1,4 +1,4 @@
-"""The keys of an erasure: parse them as typed values, select their rows and dead letters.
+"""The keys of an erasure: parse them as typed values, and select their rows.
 
 Errors never repeat a value, since logs must not hold what is to be erased.
 """
@@ -27,7 +27,7 @@ from pyiceberg.expressions.literals import (
     literal,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -44,14 +44,11 @@ from pyiceberg.types import (
 from pyiceberg.utils.datetime import datetime_to_micros
 
 from frazil.errors import ConfigurationError
-from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.data_files import read_column, read_files
-from frazil.iceberg.live_files import FilePlanner, Flags, LiveFile, flag_hidden_rows
+from frazil.iceberg.data_files import read_column
+from frazil.iceberg.live_files import Flags
 from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.row_changes import RowsToDelete
-from frazil.ingest.dead_letters import group_dead_letters, list_slices
 from frazil.ledger import keys
-from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, DeadLetterCoordinates
 from frazil.maintenance.messages import ErasureRequest
 from frazil.schemas.text_grammar import FORMS
 from frazil.streams.models import Stream
@@ -384,53 +381,3 @@ def _is_in(column: pa.ChunkedArray, values: pa.Array) -> Flags:
         column = column.cast(pa.binary(16))
     flags: Flags = pc.is_in(column, value_set=values.cast(column.type)).to_numpy()
     return flags
-
-
-@dataclass
-class DeadLetterSearch:
-    """A search for dead letters, repeated at each attempt of a commit.
-
-    Their coordinates and keys are kept by file: a further attempt reads only files added since.
-    """
-
-    erased: ErasedKeys
-    _planner: FilePlanner = field(default_factory=lambda: FilePlanner(AlwaysTrue()))
-    _read: dict[tuple[str, ...], pa.Table] = field(default_factory=dict)
-
-    def find(self, table: Table | None, deleted: Coordinates) -> DeadLetterCoordinates:
-        """Find dead letters with one of the raw keys, and those of the deleted rows' records.
-
-        Raises:
-            StorageError, CatalogUnavailableError: a file cannot be read.
-        """
-        if table is None:
-            return {}
-        with translated_errors(f"searching dead letters in {'.'.join(table.name())}"):
-            files = self._planner.plan(table)
-            read = {
-                file.name: self._read.get(file.name) or _read_dead_letters(table, file)
-                for file in files
-            }
-        self._read = read
-        if not read:
-            return {}
-        rows = pa.concat_tables(read.values())
-        raw = pa.array(sorted(self.erased.raw), rows["key"].type)
-        is_erased = pc.is_in(rows["key"], value_set=raw, skip_nulls=True)
-        order = [(name, "ascending") for name in ("topic", "partition", "offset", "attempt")]
-        rows = rows.append_column("is_erased", is_erased).sort_by(order).combine_chunks()
-        flags = rows["is_erased"].to_numpy().copy()
-        for partition, low, high in list_slices(rows):
-            offsets = rows["offset"].to_numpy()[low:high]
-            flags[low:high] |= np.isin(offsets, deleted.get(partition, NO_OFFSETS))
-        return group_dead_letters(rows.filter(pa.array(flags)))
-
-
-def _read_dead_letters(table: Table, file: LiveFile) -> pa.Table:
-    """Read the coordinates, keys and attempts of a file's dead letters that are not hidden."""
-    names = ("topic", "partition", "offset", "key")
-    schema = table.schema().select(*(f"{keys.KAFKA_COLUMN}.{name}" for name in names), "attempt")
-    found = read_files(table, schema, [FileScanTask(file.file)])
-    found = found.filter(pa.array(~flag_hidden_rows(table, file, len(found))))
-    columns = {name: read_column(found, f"{keys.KAFKA_COLUMN}.{name}") for name in names}
-    return pa.table({**columns, "attempt": found["attempt"]})

@@ -11,7 +11,8 @@ from support.lake import Lake, Molds, append, make_stream
 from frazil.iceberg.row_changes import RowSearch
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.offsets import OffsetRange
-from frazil.maintenance.erasure_keys import DeadLetterSearch, ErasedKeys
+from frazil.maintenance.erasure import DeadLetterSearch
+from frazil.maintenance.erasure_keys import ErasedKeys
 from frazil.recovery.range_overwrite import select_ranges
 
 
