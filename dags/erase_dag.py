@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from frazil.maintenance.messages import Erased
 
 KEYS = "One per line: `customer_id=4711`; `_kafka.key=…` is the key of the Kafka record."
-KEYS_FILE = "Path on the worker, for example `/run/secrets/keys`; one key per line."
+KEYS_FILE = "Path on the worker, for example `/run/secrets/keys`; one key per line, or CSV."
 
 
 @frazil_task

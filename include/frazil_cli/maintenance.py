@@ -93,7 +93,10 @@ def erase(  # noqa: PLR0913, PLR0917 - each argument is an option
     ] = None,
     keys_file: Annotated[
         str | None,
-        typer.Option(help="File of keys, one a line; keeps them out of the shell history."),
+        typer.Option(
+            help="File of keys, one a line, or as CSV with the columns' names in its first line; "
+            "keeps them out of the shell history."
+        ),
     ] = None,
     by: By = "",
     reason: Reason = "",

@@ -3,13 +3,16 @@
 Errors never repeat a value, since logs must not hold what is to be erased.
 """
 
+import csv
+import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -107,6 +110,11 @@ _UUID = re.compile(f"(?=({'-?'.join(f'[0-9A-Fa-f]{{{n}}}' for n in (8, 4, 4, 4, 
 
 _NO_UTF8 = frozenset(map(chr, range(0xD800, 0xE000)))
 """How Python reads bytes of a command line that are not UTF-8."""
+LEFT_SIDE = "what stands before the = of a key, or in the first line of a CSV file of keys,"
+_FILE_FORM = (
+    "give a text file with one COLUMN=VALUE per line; or a CSV file with the names of the key's "
+    "columns in its first line, as tenant,id, and the values of one key in each further line"
+)
 _EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's raw key"
 
 
@@ -118,6 +126,14 @@ class ErasedKeys:
     raw: frozenset[bytes] = field(repr=False)
     in_all: bool = False
     """Whether a row must have a value in each of the columns, as those of a key, or in any."""
+    whole: tuple[Mapping[str, str], ...] = field(default=(), repr=False)
+    """Further keys of several columns: a row has all values of one. Each has the same columns."""
+
+    def restrict(self, columns: Collection[str]) -> "ErasedKeys":
+        """Return what the keys say of these columns alone."""
+        by_column = {c: values for c, values in self.by_column.items() if c in columns}
+        whole = [{c: value for c, value in key.items() if c in columns} for key in self.whole]
+        return replace(self, by_column=by_column, whole=tuple(filter(None, whole)))
 
 
 def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
@@ -126,7 +142,8 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
     Raises:
         ConfigurationError: no key, one that is not COLUMN=VALUE, or a file that cannot be read.
     """
-    texts = [*request.keys, *_read_lines(request.keys_file)]
+    lines, whole = _read_file(request.keys_file)
+    texts = [*request.keys, *lines]
     by_column: dict[str, list[str]] = {}
     for number, text in enumerate(texts, start=1):
         column, sign, value = text.partition("=")
@@ -139,14 +156,16 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
                 "another column of their rows",
             )
         by_column.setdefault(column, []).append(value)
-    if not by_column:
+    if not by_column and not whole:
         raise ConfigurationError(f"erase of stream {stream.stream} needs a key", _EXAMPLE)
     is_raw = {RAW_KEY} | ({stream.key.column} if stream.key.convert in {"string", "raw"} else set())
     raw = [value for column in is_raw & by_column.keys() for value in by_column[column]]
     if raw:  # also finds rows from before the key had its own column
         by_column[RAW_KEY] = raw
     return ErasedKeys(
-        {c: tuple(values) for c, values in by_column.items()}, frozenset(v.encode() for v in raw)
+        {c: tuple(values) for c, values in by_column.items()},
+        frozenset(v.encode() for v in raw),
+        whole=whole,
     )
 
 
@@ -158,6 +177,7 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
     """
     text = f"{request.by} {request.reason}"
     values = [value for values in erased.by_column.values() for value in values]
+    values += {value for key in erased.whole for value in key.values()}
     checked = {value for value in values if len(value) >= MIN_CHECKED_CHARACTERS}
     plain = _fold_text(text)
     same = {each for value in checked for word, each in _read_meanings(value) if word == value}
@@ -213,28 +233,96 @@ def _read_meanings(text: str) -> Iterator[tuple[str, Decimal | datetime | UUID]]
         yield uuid, UUID(uuid)
 
 
-def _read_lines(path: str | None) -> list[str]:
+def _read_file(path: str | None) -> tuple[list[str], tuple[Mapping[str, str], ...]]:
+    """Return the keys of a file that are COLUMN=VALUE, and those of several columns.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
     if path is None:
-        return []
+        return [], ()
     try:
-        # Only line feeds end a line: a value may contain what `splitlines` takes for others.
-        lines = Path(path).read_bytes().decode("utf-8-sig").split("\n")
-        return [line.removesuffix("\r") for line in lines if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:  # also a name with a character of code 0
         raise ConfigurationError(
-            f"the key file cannot be read: {type(error).__name__}",
-            "give a text file with one COLUMN=VALUE per line",
+            f"the key file cannot be read: {type(error).__name__}", _FILE_FORM
         ) from error
+    # Only line feeds end a line: a value may contain what `splitlines` takes for others.
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    if not lines or "=" in lines[0]:
+        return lines, ()
+    whole = _read_table(text)
+    if len(whole[0]) > 1:
+        return [], whole
+    return [f"{column}={value}" for key in whole for column, value in key.items()], ()
+
+
+def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
+    """Read keys whose columns the first line names.
+
+    Raises:
+        ConfigurationError: a key has another number of values, or the columns cannot be a key.
+    """
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if any(row)]
+    except csv.Error:  # not chained: that it quotes no value is not promised
+        raise ConfigurationError("the key file is not valid CSV", _FILE_FORM) from None
+    columns, *found = rows
+    names = [name.strip() for name in columns]
+    problem = ""
+    if not found:
+        problem = "has one line and no `=` in it, so no key"
+    elif len({*names}) < len(names) or not all(names):
+        problem = "names a column twice in its first line, or one without a name"
+    elif RAW_KEY in names and len(names) > 1:
+        problem = f"names {RAW_KEY} beside other columns: give raw keys by --key"
+    for number, row in enumerate(found, start=1):
+        if len(row) != len(names) or not all(row):
+            problem = problem or (
+                f"names {len(names)} columns in its first line, and its key {number} of "
+                f"{len(found)} has {sum(map(bool, row))} values"
+            )
+    if problem:
+        raise ConfigurationError(f"the key file {problem}", _FILE_FORM)
+    return tuple(dict(zip(names, row, strict=True)) for row in found)
 
 
 def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
-    """Select the rows of a table that have one of the values in any, or each, of the columns.
+    """Select the rows of a table that have one of the keys.
 
     Raises:
         ConfigurationError: unknown column, unsupported column type, or a value of another type.
     """
+    parts = []
+    if erased.by_column:
+        join, combine = (And, np.logical_and) if erased.in_all else (Or, np.logical_or)
+        parts.append(_select(table, erased.by_column, join, partial(_flag_values, combine)))
+    if erased.whole:
+        columns = {column: [key[column] for key in erased.whole] for column in erased.whole[0]}
+        parts.append(_select(table, columns, And, _flag_whole))
+
+    def flag(rows: pa.Table) -> Flags:
+        flags: Flags = np.logical_or.reduce([part.flag(rows) for part in parts])
+        return flags
+
+    conditions = [part.condition for part in parts if isinstance(part.condition, BooleanExpression)]
+    columns_read = dict.fromkeys(column for part in parts for column in part.columns)
+    return RowsToDelete(_join(Or, conditions), tuple(columns_read), flag, even_hidden=True)
+
+
+Sets: TypeAlias = "Mapping[str, pa.Array]"
+"""Column → values that are wanted."""
+
+
+def _select(
+    table: Table,
+    wanted: Mapping[str, Sequence[str]],
+    join: type[And] | type[Or],
+    find: Callable[[Sets, pa.Table], Flags],
+) -> RowsToDelete:
+    """Select rows by the values of some columns."""
     schema = table.schema()
-    found = {c: _read_values(schema, c, values) for c, values in erased.by_column.items()}
+    found = {c: _read_values(schema, c, values) for c, values in wanted.items()}
     conditions: list[BooleanExpression] = [
         In(term=column, literals={value for _, value in values})
         if can_skip_files(table, column, [value.value for _, value in values])
@@ -245,17 +333,40 @@ def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
         column: _to_arrow([value for _, value in values], values[0][0])
         for column, values in found.items()
     }
+    return RowsToDelete(_join(join, conditions), tuple(found), partial(find, sets))
 
-    combine = np.logical_and if erased.in_all else np.logical_or
 
-    def flag(rows: pa.Table) -> Flags:
-        found = [_is_in(read_column(rows, column), values) for column, values in sets.items()]
-        flags: Flags = combine.reduce(found)
-        return flags
+def _join(join: type[And] | type[Or], conditions: Sequence[BooleanExpression]) -> BooleanExpression:
+    return conditions[0] if len(conditions) == 1 else join(*conditions)
 
-    join = And if erased.in_all else Or
-    condition = conditions[0] if len(conditions) == 1 else join(*conditions)
-    return RowsToDelete(condition, tuple(found), flag, even_hidden=True)
+
+def _flag_values(combine: np.ufunc, sets: Sets, rows: pa.Table) -> Flags:
+    found = [_is_in(read_column(rows, column), values) for column, values in sets.items()]
+    flags: Flags = combine.reduce(found)
+    return flags
+
+
+def _flag_whole(sets: Sets, rows: pa.Table) -> Flags:
+    """Flag the rows whose values are together at one position of the sets.
+
+    Column by column the keys so far get a number each, which stays below the number of keys.
+    """
+    flags = np.ones(len(rows), dtype=np.bool_)
+    given = np.zeros(len(next(iter(sets.values()))), dtype=np.int64)
+    numbers = np.zeros(len(rows), dtype=np.int64)
+    for column, values in sets.items():
+        plain = _to_plain(read_column(rows, column))
+        typed = values.cast(plain.type)
+        distinct = typed.unique()
+        position = pc.index_in(plain, value_set=distinct).fill_null(-1).to_numpy()
+        flags &= position >= 0
+        numbers = numbers * len(distinct) + position
+        pairs = given * len(distinct) + pc.index_in(typed, value_set=distinct).to_numpy()
+        known, given = np.unique(pairs, return_inverse=True)
+        numbers_at = np.searchsorted(known, numbers).clip(max=len(known) - 1)
+        flags &= known[numbers_at] == numbers
+        numbers = numbers_at
+    return flags
 
 
 def select_key(table: Table, values: Mapping[str, str]) -> RowsToDelete:
@@ -274,8 +385,7 @@ def select_key(table: Table, values: Mapping[str, str]) -> RowsToDelete:
         return flags
 
     conditions = [part.condition for part in parts if isinstance(part.condition, BooleanExpression)]
-    condition = And(*conditions) if len(conditions) > 1 else conditions[0]
-    return RowsToDelete(condition, tuple(values), flag)
+    return RowsToDelete(_join(And, conditions), tuple(values), flag)
 
 
 def _read_values(
@@ -283,8 +393,8 @@ def _read_values(
 ) -> list[tuple[IcebergType, KeyValue]]:
     kind = _find_key_type(schema, column)
     if kind is None:
-        # What stands before the = may be the value itself, if no column has this name.
-        known = column if column in schema.column_names else "what stands before the = of a key"
+        # This may be the value itself, if no column has this name.
+        known = column if column in schema.column_names else LEFT_SIDE
         raise ConfigurationError(
             f"{known} is not a column of the table that can hold a key", _suggest_columns(schema)
         )
@@ -377,7 +487,11 @@ def _to_arrow(values: list[KeyValue], kind: IcebergType) -> pa.Array:
 
 
 def _is_in(column: pa.ChunkedArray, values: pa.Array) -> Flags:
-    if isinstance(column.type, pa.UuidType):
-        column = column.cast(pa.binary(16))
+    column = _to_plain(column)
     flags: Flags = pc.is_in(column, value_set=values.cast(column.type)).to_numpy()
     return flags
+
+
+def _to_plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return uuids as bytes, which Arrow compares."""
+    return column.cast(pa.binary(16)) if isinstance(column.type, pa.UuidType) else column

@@ -41,7 +41,7 @@ class TableResult(Message):
 
 
 class ErasureRequest(Message):
-    """Keys to erase as `column=value`, listed or one per line of a file, with author and reason.
+    """Keys to erase as `column=value`, listed or in a file, with author and reason.
 
     It holds personal data: it is read from the form or the command line and never passed on or
     stored. A dry run needs no author.

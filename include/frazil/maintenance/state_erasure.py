@@ -20,7 +20,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import find_batch
-from frazil.maintenance.erasure_keys import RAW_KEY, ErasedKeys, select_rows_by_key
+from frazil.maintenance.erasure_keys import LEFT_SIDE, RAW_KEY, ErasedKeys, select_rows_by_key
 from frazil.maintenance.row_deletion import build_deletion, remove_rows
 from frazil.messages import count_noun
 from frazil.state_tables.merge_rules import find_position
@@ -41,12 +41,16 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
     if stream.table.state is None:
         return erased
     ids = stream.table.id_columns
-    by_id = {column: values for column, values in erased.by_column.items() if column in ids}
-    others = sorted(erased.by_column.keys() - by_id.keys() - {RAW_KEY})
-    if others or not by_id:
+    by_id = erased.restrict(ids).by_column
+    named = {*erased.by_column, *(erased.whole[0] if erased.whole else ())}
+    others = sorted(named - {*ids, RAW_KEY})
+    if others or not (by_id or erased.whole):
+        # Any other name may be a value, where both sides of a key were confused.
+        shown = [name for name in others if name in {each.name for each in stream.parsed_columns}]
+        found = ", ".join(shown) or (LEFT_SIDE if others else RAW_KEY)
         raise ConfigurationError(
             f"stream {stream.stream} has a state table: erase by its key columns, "
-            f"{', '.join(ids)}; {', '.join(others) or RAW_KEY} is not one of them",
+            f"{', '.join(ids)}; {found} is not one of them",
             f"give --key for {', '.join(ids)}; {RAW_KEY}=VALUE additionally selects dead letters",
         )
     several = [column for column in ids if len({*by_id.get(column, ())}) > 1]
@@ -54,9 +58,10 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
         raise ConfigurationError(
             f"there are several values for each of {', '.join(several)}, and a row has one in "
             "each: which belong together is not known",
-            "erase one key at a time, or several that differ in one column",
+            "erase one key at a time, several that differ in one column, or list whole keys in a "
+            f"CSV file for --keys-file, whose first line is {','.join(ids)}",
         )
-    return ErasedKeys(by_id, erased.raw, in_all=True)
+    return replace(erased, by_column=by_id, in_all=True)
 
 
 def count_state_rows(views: Iterable[TableView], erased: ErasedKeys) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.lake import Lake, append, make_stream
 
@@ -294,3 +295,39 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="cannot be read: FileNotFoundError"):
         load_keys(make_stream(), request)
+
+
+def test_whole_keys_of_every_type_find_their_rows(lake: Lake, tmp_path: Path) -> None:
+    wanted = {"i": "7", "n": "12.5", "u": ID.upper(), "z": "2026-02-01T01:59:59.12+02:00"}
+    wanted |= {"s": "a=b", "d": "2026-01-31", "f": "true", "b": "é", "who.age": "3"}
+    file = tmp_path / "keys.csv"
+
+    def find_listed(*given: dict[str, str]) -> list[int]:
+        lines = [",".join(given[0]), *(",".join(each.values()) for each in given)]
+        file.write_text("\n".join(lines))
+        request = ErasureRequest(stream="orders", keys_file=str(file))
+        erased = load_keys(lake.stream, request)
+        assert "4711" not in repr(erased)
+        found = find_rows(lake.table, select_rows_by_key(lake.table, erased))
+        return [offset for each in found for offset in np.flatnonzero(each.is_removed).tolist()]
+
+    assert find_listed(wanted | {"i": "4711"}, wanted) == [0]
+    assert find_listed(wanted | {"i": "4711"}, wanted | {"n": "4711"}) == []
+    assert find_listed({"i": "8", "who.age": "3"}, {"i": "7", "who.age": "4"}) == []
+    assert find_listed({"i": "8", "who.age": "4"}, {"i": "7", "who.age": "3"}) == [0, 2]
+
+
+def test_many_whole_keys_of_many_columns_keep_their_numbers_small() -> None:
+    columns = [f"c{n}" for n in range(7)]
+    rng = np.random.default_rng(7)
+    listed = rng.integers(0, 1000, (20_000, 7))
+    others = rng.permuted(listed, axis=0)
+    rows = np.concatenate([others, listed[::-1]])
+    sets = {name: pa.array(listed[:, n]) for n, name in enumerate(columns)}
+
+    flags = erasure_keys._flag_whole(  # noqa: SLF001
+        sets, pa.table({name: rows[:, n] for n, name in enumerate(columns)})
+    )
+
+    every = {tuple(row) for row in listed.tolist()}
+    assert flags.tolist() == [tuple(row) in every for row in rows.tolist()]

@@ -199,6 +199,67 @@ def test_values_of_two_columns_that_may_be_any_pair_are_refused(pairs: StateLake
     assert pairs.table.scan().count() == 6
 
 
+def run_file(lake: StateLake, text: str, *texts: str) -> Erased:
+    file = lake.folder / "keys.csv"
+    file.write_text(text)
+    work = Workspace(lake.stream, lake.folder, "run-of-a-file")
+    vars(work)["store"] = lake.store
+    wanted = request(*texts).model_copy(update={"keys_file": str(file)})
+    return erase(work, plan_erasure(work, wanted), wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "texts", "gone"),
+    [
+        ("id,at\n1,5\n2,6\n\n9,5\n", [], {(1, 5), (2, 6)}),
+        ('\ufeff"at", id \r\n"6",+3\r\n', [], {(3, 6)}),
+        ("at,id\n5,1\n", ["id=3", "_kafka.key=x"], {(1, 5), (3, 5), (3, 6)}),
+        ("id\n1\n2\n", ["at=5"], {(1, 5), (2, 5)}),
+    ],
+)
+def test_a_file_lists_whole_keys_of_several_columns(
+    pairs: StateLake, text: str, texts: list[str], gone: set[tuple[int, int]]
+) -> None:
+    run_file(pairs, text, *texts)
+
+    for name in (pairs.stream.table.name, pairs.state_name):
+        left = pairs.store.load(name).scan().to_arrow().to_pylist()
+        every = {(n, at) for n in (1, 2, 3) for at in (5, 6)}
+        assert {(row["id"], row["at"]) for row in left} == every - gone
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("471,582\n471,583\n", "the first line of a CSV file of keys, is not one of them"),
+        ("id,name\n1,x-471\n", "name is not one of them"),
+        ("id,at\n471\n", "names 2 columns in its first line, and its key 1 of 1 has 1 value"),
+        ("id,at\n1,2\n471,\n", "its key 2 of 2 has 1 value"),
+        ("id,at\n1,471,3\n", "its key 1 of 1 has 3 values"),
+        ("id,at\n", "has one line"),
+        ("id,id\n471,471\n", "names a column twice"),
+        ("_kafka.key,id\n471,471\n", "names _kafka.key beside other columns"),
+        ('id,at\n"471,5\n', "is not valid CSV"),
+        ("id,at\n1,471x\n", "a value for at is not a valid long"),
+    ],
+)
+def test_a_file_of_unclear_keys_is_refused_and_not_repeated(
+    pairs: StateLake, text: str, reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason) as refused:
+        run_file(pairs, text)
+
+    assert "471" not in str(refused.value)
+    assert pairs.table.scan().count() == 6
+
+
+def test_a_value_before_the_equals_sign_is_not_repeated(pairs: StateLake) -> None:
+    with pytest.raises(ConfigurationError, match="erase by its key columns") as refused:
+        run(pairs, "jane=id")
+
+    assert "jane" not in str(refused.value)
+
+
 def test_no_file_of_the_heads_has_the_key_in_values_bounds_or_statistics(lake: StateLake) -> None:
     lake.produce(1, Change(PLANTED, "c", 1, NAME), Change(4, "c", 1, "four"))
     lake.ingest_all()
