@@ -39,13 +39,19 @@ def delete_by_position(lake: Lake, path: str, positions: list[int], *partition: 
 
 def delete_by_value(lake: Lake, column: str, values: list[object], *partition: str) -> None:
     """Hide all rows so far with these values of a column, in the partition if one is given."""
-    field = lake.table.schema().find_field(column)
-    kind = lake.table.schema().as_arrow().field(column).type
-    columns = pa.table({column: pa.array(values, kind)})
-    ids = {column: str(field.field_id).encode()}
-    _commit(
-        lake, _name_ids(columns, ids), DataFileContent.EQUALITY_DELETES, [field.field_id], partition
+    delete_by_values(lake, {column: values}, *partition)
+
+
+def delete_by_values(lake: Lake, values: dict[str, list[object]], *partition: str) -> None:
+    """Hide all rows so far that have these values together, each in its column."""
+    schema = lake.table.schema()
+    kinds = schema.as_arrow()
+    columns = pa.table(
+        {name: pa.array(each, kinds.field(name).type) for name, each in values.items()}
     )
+    ids = {name: schema.find_field(name).field_id for name in values}
+    named = _name_ids(columns, {name: str(number).encode() for name, number in ids.items()})
+    _commit(lake, named, DataFileContent.EQUALITY_DELETES, [*ids.values()], partition)
 
 
 def _name_ids(columns: pa.Table, ids: dict[str, bytes]) -> pa.Table:

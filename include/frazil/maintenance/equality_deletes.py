@@ -13,24 +13,29 @@ from frazil.errors import hide_partition_values
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import read_files
 from frazil.iceberg.live_files import list_equality_deletes
-from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
+from frazil.maintenance.erasure_keys import RAW_KEY, ErasedKeys, select_rows_by_key
 from frazil.messages import count_noun
 
 _SHOWN = 3
 
 
-def describe_equality_deletes(table: Table, erased: ErasedKeys, stream: str) -> Iterator[str]:
+def describe_equality_deletes(
+    table: Table, by_row: ErasedKeys, erased: ErasedKeys, stream: str
+) -> Iterator[str]:
     """Describe the equality delete files that hold a key, and what removes them.
+
+    `by_row` are the keys by which rows are selected.
 
     Raises:
         StorageError, CatalogUnavailableError: a file cannot be read.
     """
     name = ".".join(table.name())
+    by_raw = erased.restrict({RAW_KEY})
     with translated_errors(f"reading equality deletes of {name}"):
         found = [
             hide_partition_values(file.file_path)
             for file in list_equality_deletes(table)
-            if any(_may_hold(table, file, column, erased) for column in erased.by_column)
+            if any(_may_hold(table, file, each) for each in (by_row, by_raw))
         ]
     if not found:
         return
@@ -43,15 +48,16 @@ def describe_equality_deletes(table: Table, erased: ErasedKeys, stream: str) -> 
     )
 
 
-def _may_hold(table: Table, file: DataFile, column: str, erased: ErasedKeys) -> bool:
-    """Return whether a file's own values of a column have a key; True if it cannot be read."""
+def _may_hold(table: Table, file: DataFile, erased: ErasedKeys) -> bool:
+    """Return whether a file's own values are those of a key; True if it cannot be read.
+
+    A file that has some columns of a key only holds it where these have its values.
+    """
     schema = table.schema()
-    if column not in schema.column_names:
-        return False
-    if schema.find_field(column).field_id not in (file.equality_ids or []):
-        return False
-    if file.file_format != FileFormat.PARQUET:
-        return True
-    values = ErasedKeys({column: erased.by_column[column]}, frozenset())
-    rows = read_files(table, schema.select(column), [FileScanTask(file)])
-    return bool(select_rows_by_key(table, values).flag(rows).any())
+    ids = {schema.find_column_name(number) for number in file.equality_ids or []}
+    own = erased.restrict({name for name in ids if name})
+    columns = {*own.by_column, *(own.whole[0] if own.whole else ())}
+    if not columns or file.file_format != FileFormat.PARQUET:
+        return bool(columns)
+    rows = read_files(table, schema.select(*columns), [FileScanTask(file)])
+    return bool(select_rows_by_key(table, own).flag(rows).any())

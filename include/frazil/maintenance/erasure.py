@@ -305,7 +305,7 @@ def list_erased_tables(work: Workspace) -> tuple[str, ...]:
 
 def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]) -> Iterator[str]:
     """List what still holds a key: snapshots, tags, staging branches, other engines' deletes."""
-    window = retention_window(work)
+    window, by_row = retention_window(work), require_whole_keys(work.stream, erased)
     hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
     for view in views:
         name, table = view.name, view.found
@@ -321,7 +321,7 @@ def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]
             f"partitions of files, until expire_snapshots removes them, in {hours} h at the "
             f"earliest{held}"
         )
-        yield from describe_equality_deletes(table, erased, work.stream.stream)
+        yield from describe_equality_deletes(table, by_row, erased, work.stream.stream)
         if staged:
             branches = count_noun(len(staged), "staging branch", "staging branches")
             yield (

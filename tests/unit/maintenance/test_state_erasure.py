@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.foreign_deletes import delete_by_position
+from support.foreign_deletes import delete_by_position, delete_by_values
 from support.lake import append
 from support.state_lake import Change, StateLake, make_state_lake
 
@@ -197,6 +197,19 @@ def test_values_of_two_columns_that_may_be_any_pair_are_refused(pairs: StateLake
 
     assert "erase one key at a time" in refused.value.next_step
     assert pairs.table.scan().count() == 6
+
+
+def test_an_equality_delete_file_holds_a_key_that_has_all_of_its_values(pairs: StateLake) -> None:
+    delete_by_values(pairs, {"id": [1, 2], "at": [6, 5]})
+
+    told = {
+        texts: "equality delete file" in run(pairs, *texts).text
+        for texts in (("id=1", "at=5"), ("id=1", "at=6"), ("id=2",), ("id=3", "at=6"))
+    }
+    listed = [run_file(pairs, f"id,at\n{key}\n").text for key in ("1,5", "2,5")]
+
+    assert [*told.values()] == [False, True, True, False]
+    assert ["equality delete file" in text for text in listed] == [False, True]
 
 
 def run_file(lake: StateLake, text: str, *texts: str) -> Erased:
