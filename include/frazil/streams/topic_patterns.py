@@ -85,7 +85,8 @@ class TopicRule:
             raise ValueError(message)
         known = {TOPIC: to_identifier(topic), **values}
         table = _PLACEHOLDER.sub(lambda found: known[found[1]], self.table)
-        parse_table_name(table)
+        for name in (table, self.ledger_table(table)):
+            parse_table_name(name)
         validate_name(table)
         return TopicStream(topic, stream, table)
 

@@ -69,6 +69,20 @@ def test_a_topic_with_a_bad_name_stops_no_other(topic: str, words: str) -> None:
     assert topic in found.refusals[0].reason
 
 
+@pytest.mark.parametrize(("letters", "mode"), [(232, "upsert"), (241, "append")])
+def test_a_topic_whose_tables_get_too_long_names_stops_no_other(letters: int, mode: str) -> None:
+    source = {"topic_pattern": "(?P<part>[a-z]+)-.*"}
+    rule = find_rule("shop", {"source": source, "table": {"name": "s.{topic}", "mode": mode}})
+    assert rule is not None
+
+    long, longer = ("b-" + "x" * (number - 2) for number in (letters, letters + 1))
+
+    assert len(names(rule, "a-1", long)) == 2
+    found = expand_topics(rule, dict.fromkeys(["a-1", longer]))
+    assert [each.topic for each in found.streams] == ["a-1"]
+    assert "has no stream: a name of 242 letters" in found.refusals[0].reason
+
+
 def test_a_group_without_a_value_names_nothing() -> None:
     rule = make_rule(r"a\.(?P<t>x*)(?P<u>y)?", "cdc.b{t}{u}")
 
