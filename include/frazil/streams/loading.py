@@ -395,7 +395,8 @@ def _find_shared_tables(loaded: Sequence[tuple[Path, Stream]]) -> Iterator[Strea
     """Yield an error for each table that several streams fill; its owner continues."""
     owners: dict[str, dict[str, Path]] = {}
     for path, stream in loaded:
-        owners.setdefault(stream.table.name, {})[stream.stream] = path
+        filled = stream.table.state or stream.table
+        owners.setdefault(filled.name, {})[stream.stream] = path
     for table, found in owners.items():
         if len(found) > 1:
             names = " and ".join(map(repr, found))

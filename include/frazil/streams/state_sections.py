@@ -21,6 +21,7 @@ from frazil.streams.change_events import (
 )
 from frazil.streams.column_types import Column, FieldError, Primitive, StructType, format_type
 from frazil.streams.partitioning import name_source
+from frazil.streams.routes import parse_table_name
 from frazil.streams.sections import Key, Section, Value
 from frazil.streams.timestamps import Whole
 
@@ -127,11 +128,19 @@ class StateOptions:
 
 
 def split_state_table(given: object) -> object:
-    """Return the section `table` so that it describes the change table, with `state` beside it."""
+    """Return the section `table` so that it describes the change table, with `state` beside it.
+
+    Raises:
+        FieldError: the state table's name is none, or that of another table of Frazil.
+    """
     if not isinstance(given, Mapping) or given.get("mode") != "upsert" or given.get("state"):
         return given
     if not isinstance(given.get("name"), str):
         return given
+    try:
+        parse_table_name(given["name"])
+    except ValueError as error:
+        raise FieldError(("name",), str(error)) from error
     state = {key: given[key] for key in ("name", "partition_by", "sort_by") if key in given}
     kept = {key: value for key, value in given.items() if key not in state}
     return {**kept, "name": given["name"] + CHANGES_SUFFIX, "state": state}

@@ -185,6 +185,46 @@ def test_of_two_streams_on_one_table_both_stay_and_both_files_are_named(
     assert set(find_files_of_table(tmp_path, "demo.orders").values()) == paths
 
 
+STATE = (
+    GOOD[: GOOD.index("table:")]
+    + """\
+table:
+  name: demo.orders
+  mode: upsert
+  id_columns: [id]
+"""
+)
+
+
+def test_a_table_of_rows_has_not_the_name_of_a_state_table(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    write(tmp_path, GOOD.replace("stream: orders", "stream: copies"), "copies")
+    write(tmp_path, STATE)
+
+    _, (error,) = load_readable_streams(tmp_path)
+
+    assert "streams 'copies' and 'orders' both fill demo.orders" in error.facts
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("frazil.timeline", "frazil.timeline is a table of Frazil itself"),
+        ("demo.orders__dead_letters", "belong to dead letters"),
+        ("demo.Orders", "'demo.Orders' is not `namespace.table`"),
+    ],
+)
+def test_a_state_table_has_not_the_name_of_a_table_of_frazil(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    path = write(tmp_path, STATE.replace("demo.orders", name))
+
+    with pytest.raises(StreamFileError, match=reason) as refused:
+        load(path)
+
+    assert ": table.name: " in refused.value.facts
+
+
 @pytest.mark.parametrize("suffix", [".yml", ".YAML", ".Yml"])
 def test_a_file_is_read_whatever_its_suffix(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, GOOD, suffix=suffix)
