@@ -24,7 +24,13 @@ from frazil.ledger.coordinates import (
     plain_runs,
 )
 from frazil.ledger.history import UNCLAIMED, Step
-from frazil.ledger.offsets import Runs, describe_offset, plain_offsets, plain_ranges
+from frazil.ledger.offsets import (
+    Runs,
+    describe_offset,
+    describe_range,
+    plain_offsets,
+    plain_ranges,
+)
 from frazil.recovery.messages import DeadLetterChoice
 from frazil.recovery.replay_rules import find_merge
 
@@ -77,11 +83,12 @@ def validate_choice(choice: DeadLetterChoice, steps: tuple[Step, ...], rows: pa.
     for state in (step.after for step in steps if step.after):
         for topic, offsets in state.offsets.items():
             read[topic] = max(len(offsets), read.get(topic, 0))
-    for (topic, partition, _), text in zip(choice.ranges, choice.offsets, strict=True):
+    for topic, partition, span in choice.ranges:
         if partition >= read.get(topic, 0):
             known = ", ".join(f"{name}:0 to {name}:{count - 1}" for name, count in read.items())
             raise ConfigurationError(
-                f"stream {choice.stream} never read {topic}:{partition} (of {text}); it read "
+                f"stream {choice.stream} never read {topic}:{partition} (of "
+                f"{describe_range(topic, partition, span)}); it read "
                 f"{known or 'nothing'}",
                 f"`frazil dead-letters {choice.stream}` shows where its dead letters are",
             )

@@ -144,9 +144,10 @@ STEPS = (Step(LedgerEntry(10, None, 0, {}), keys.INGEST, None, READ, {}),)
             r"never read aa:0 .*; it read a:0 to a:1, b:0 to b:0",
         ),
         ({"offsets": ["b:1:0-9"]}, r"never read b:1"),
+        ({"offsets": ["a:1:0-9,aa:0:0-9"]}, r"never read aa:0 \(of aa:0:0-9\)"),
         ({"schema_ids": [7, 70]}, r"schema id 70; schema ids of its dead letters: 7, 8"),
     ],
-    ids=["topic", "partition", "schema id"],
+    ids=["topic", "partition", "several in one text", "schema id"],
 )
 def test_a_choice_of_what_the_stream_never_read_is_refused(
     chosen: dict[str, object], says: str
