@@ -16,12 +16,19 @@ class Author:
     reason: str
 
     def __post_init__(self) -> None:
-        """Require a name and a reason."""
+        """Require a name and a reason, as text that can be written."""
         if not self.by.strip() or not self.reason.strip():
             raise ConfigurationError(
                 "a decision needs a name and a reason",
                 "add --by YOU --reason WHY, or fill in Reason in the form",
             )
+        try:
+            (self.by + self.reason).encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError(
+                "the name or the reason is not UTF-8; nothing was written",
+                "set the encoding of the shell to UTF-8, or write them in ASCII",
+            ) from None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from frazil.ledger.authors import describe_decision
+from frazil.errors import ConfigurationError
+from frazil.ledger.authors import Author, describe_decision
 
 WAIVED = {"outcome": "waived", "waived": {"by": "jane", "reason": "known outage", "at": "x"}}
 
@@ -43,3 +44,11 @@ def test_a_decision_is_described_with_target_person_reason_and_approver(
     summary: dict[str, str], text: str
 ) -> None:
     assert describe_decision(summary) == text
+
+
+@pytest.mark.parametrize(("by", "reason"), [("J\udcfcrgen", "request 12"), ("jane", "St\ud800")])
+def test_a_name_or_reason_that_is_not_utf_8_is_refused_before_anything_is_written(
+    by: str, reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="not UTF-8; nothing was written"):
+        Author(by, reason)
