@@ -63,13 +63,23 @@ def require_below_beginning(stream: str, ranges: Ranges, begins: Mapping[Partiti
     """Refuse offsets at or above the stream's beginning: batches read them.
 
     Raises:
-        TargetError: with the offsets concerned and where each partition begins.
+        TargetError: with the offsets concerned and where each partition begins, or with a topic
+            that the stream has not read.
     """
     live = {
         topic: {p: span for p, span in parts.items() if span.end > begins.get((topic, p), 0)}
         for topic, parts in ranges.items()
     }
     found = {topic: parts for topic, parts in live.items() if parts}
+    known = {topic for topic, _ in begins}
+    unknown = sorted(found.keys() - known)
+    if unknown:
+        raise TargetError(
+            f"stream {stream} has not read topic {', '.join(unknown)}; its topics: "
+            f"{', '.join(sorted(known))}",
+            "name a topic of this stream, or run the backfill for the stream that reads the topic; "
+            "`frazil streams` lists them",
+        )
     if found:
         raise TargetError(
             f"stream {stream}: {describe_ranges(found)} reaches into the live stream, which begins "
