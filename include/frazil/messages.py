@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import ErrorDetails
 
 LaterCount = Annotated[int, Field(exclude_if=lambda count: count == 0)]
 """A count that messages of earlier releases do not have."""
@@ -49,3 +50,8 @@ class Message(MessagePart):
 def count_noun(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun, as `1 row` or `1,234 rows`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def read_reason(fault: ErrorDetails) -> str:
+    """Return why a value was refused, without words of Python."""
+    return fault["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")

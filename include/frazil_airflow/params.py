@@ -11,7 +11,7 @@ from frazil.errors import ConfigurationError
 from frazil.ledger.authors import Author
 from frazil.ledger.offsets import RANGE_PATTERN
 from frazil.maintenance.messages import ErasureRequest
-from frazil.messages import Message
+from frazil.messages import Message, read_reason
 from frazil.streams.models import STREAM_NAME
 from frazil_airflow.dag_loading import list_stream_names
 
@@ -191,7 +191,7 @@ def choose_fields(stream: str, params: Params) -> dict[str, object]:
     Raises:
         ConfigurationError: the form names another stream.
     """
-    if params.get("stream") not in {None, stream}:
+    if params.get("stream") not in (None, stream):
         raise ConfigurationError(
             f"stream: this DAG operates {stream} only; nothing was written",
             f"trigger the DAG of {params['stream']}, if you may",
@@ -212,7 +212,8 @@ def _describe_fault(fault: "ErrorDetails") -> str:
     known = {"extra_forbidden": "Unknown field", "missing": "Missing field"}
     if fault["type"] in known:
         return f"{known[fault['type']]}: {field}."
-    return f"{field}: {fault['msg']}." if field else f"{fault['msg']}."
+    reason = read_reason(fault)
+    return f"{field}: {reason}." if field else f"{reason}."
 
 
 def read_erasure(params: Params) -> ErasureRequest:

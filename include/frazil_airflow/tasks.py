@@ -177,7 +177,7 @@ def read_params(context: Context) -> Mapping[str, object]:
     if "reason" not in given:
         return given
     user = context["dag_run"].triggering_user_name or ""
-    if given.get("by") not in {None, "", user}:
+    if given.get("by") not in (None, "", user):
         raise ConfigurationError(
             f"`by` is {given['by']}, but {user or 'no known user'} triggered this run; nothing was "
             "written",

@@ -78,6 +78,8 @@ def test_only_what_is_filled_in_reaches_the_action() -> None:
 def test_another_stream_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="this DAG operates orders only"):
         choose_fields("orders", FORM | {"stream": "refunds"})
+    with pytest.raises(ConfigurationError, match="operates orders only"):
+        choose_fields("orders", FORM | {"stream": ["refunds"]})
 
 
 def test_a_plan_that_was_changed_to_another_stream_is_refused(dags: Dags) -> None:
@@ -102,6 +104,8 @@ def test_who_decides_is_the_user_who_triggered_the_run() -> None:
 def test_a_decision_in_the_name_of_another_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="`by` is john, but jane triggered this run"):
         read_params(context_of("jane", reason="why", by="john"))
+    with pytest.raises(ConfigurationError, match="triggered this run"):
+        read_params(context_of("jane", reason="why", by=["jane"]))
 
 
 def test_a_site_may_leave_these_dags_out(

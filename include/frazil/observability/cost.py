@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frazil.errors import ConfigurationError, StreamFileError
-from frazil.messages import Report, count_noun
+from frazil.messages import Report, count_noun, read_reason
 from frazil.streams.timestamps import Number
 from frazil.streams.yaml_files import read_yaml
 
@@ -329,7 +329,9 @@ def load_prices(path: Path) -> Prices:
     try:
         return Prices.model_validate({} if content is None else content)
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        problems = (
+            f"{'.'.join(map(str, e['loc'])) or 'file'}: {read_reason(e)}" for e in error.errors()
+        )
         raise _price_error(path, "; ".join(problems)) from error
 
 

@@ -17,7 +17,7 @@ from frazil.ledger.offsets import (
     split_ranges,
     unpack_ranges,
 )
-from frazil.messages import LaterCount, Message, count_noun
+from frazil.messages import LaterCount, Message, count_noun, read_reason
 from frazil.streams.timestamps import parse_instant
 
 HaltResolution = Literal["reingest", "skip", "new-table"]
@@ -419,7 +419,7 @@ def parse_choice(given: Mapping[str, object]) -> DeadLetterChoice:
         return DeadLetterChoice.model_validate(given)
     except ValidationError as error:
         lines = [
-            f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}".removeprefix(": ")
+            f"{'.'.join(map(str, each['loc']))}: {read_reason(each)}".removeprefix(": ")
             for each in error.errors()
         ]
         raise ConfigurationError(

@@ -23,6 +23,7 @@ from frazil.kafka.schema_registry import Registered
 from frazil.ledger import keys
 from frazil.ledger.keys import KAFKA_COLUMN
 from frazil.ledger.offsets import OffsetRange
+from frazil.messages import read_reason
 from frazil.schemas.avro import read_avro
 from frazil.schemas.payloads import (
     Payload,
@@ -168,7 +169,8 @@ def _validate(content: dict[str, Any], what: str, instead: str) -> Stream:
         return Stream.model_validate(content)
     except ValidationError as error:
         reasons = "; ".join(
-            f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
+            f"{'.'.join(map(str, detail['loc']))}: {read_reason(detail)}"
+            for detail in error.errors()
         )
         name = content["stream"]
         raise StreamFileError(
