@@ -64,12 +64,18 @@ def init(
     Example: frazil airflow init dags > frazil.env
     """
     folder = folder.absolute()
-    new = find_new_files(folder)
-    for path, text in new.items():
-        if not dry_run:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        typer.echo(f"{'would write' if dry_run else 'wrote'} {path}", err=True)
+    try:
+        new = find_new_files(folder)
+        for path, text in new.items():
+            if not dry_run:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            typer.echo(f"{'would write' if dry_run else 'wrote'} {path}", err=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or folder}: cannot be read or written: {error.strerror}",
+            "name a folder that this user may write to",
+        ) from error
     if not new:
         typer.echo(f"{folder} has the files already", err=True)
     typer.echo(describe_settings(folder), nl=False)
@@ -85,13 +91,14 @@ def find_new_files(folder: Path) -> dict[Path, str]:
     if not (folder / STREAMS).exists():
         example = shipped_path("include/streams")
         wanted |= {folder / STREAMS / name: (example / name).read_text() for name in EXAMPLE}
-    changed = [path for path, text in wanted.items() if path.exists() and path.read_text() != text]
+    there = {path: text.encode() for path, text in wanted.items() if path.exists()}
+    changed = [path for path, content in there.items() if path.read_bytes() != content]
     if changed:
         raise ConfigurationError(
             f"{', '.join(map(str, changed))}: exists with other content; nothing was written",
             "move it away, then run the command again",
         )
-    return {path: text for path, text in wanted.items() if not path.exists()}
+    return {path: text for path, text in wanted.items() if path not in there}
 
 
 def describe_settings(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from frazil.errors import ConfigurationError
@@ -47,6 +48,25 @@ def test_a_changed_file_is_kept_and_nothing_else_is_written(tmp_path: Path) -> N
     assert isinstance(error, ConfigurationError)
     assert f"{changed}: exists with other content; nothing was written" in str(error)
     assert files_of(tmp_path) == {"frazil_dags.py"}
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"], ids=["a folder", "no text"])
+def test_what_is_no_text_is_kept(tmp_path: Path, content: bytes | None) -> None:
+    there = tmp_path / "frazil_dags.py"
+    there.mkdir() if content is None else there.write_bytes(content)
+
+    _, _, error = init(tmp_path)
+
+    assert isinstance(error, ConfigurationError)
+    assert str(there) in error.facts
+    assert list(tmp_path.iterdir()) == [there]
+
+
+def test_a_folder_that_cannot_be_made_is_told() -> None:
+    _, _, error = init(Path("/proc/none"))
+
+    assert isinstance(error, ConfigurationError)
+    assert error.facts.startswith("/proc/none: cannot be read or written: ")
 
 
 def test_a_folder_of_streams_gets_no_example(tmp_path: Path) -> None:
