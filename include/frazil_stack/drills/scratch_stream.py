@@ -270,9 +270,10 @@ def opened_scratch(
 def _kafka(doing: str) -> Iterator[None]:
     try:
         yield
-    except KafkaException as error:
+    except (KafkaException, TimeoutError) as error:
+        cause = error.args[0].str() if error.args else f"no answer within {_ADMIN_SECONDS} s"
         raise KafkaUnavailableError(
-            f"{doing}: {error.args[0].str()}",
+            f"{doing}: {cause}",
             "a drill must be allowed to create and delete topics; `frazil doctor` checks Kafka",
         ) from error
 
