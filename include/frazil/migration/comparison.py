@@ -142,7 +142,7 @@ def _open_sides(request: CompareRequest, run_id: str) -> tuple[Workspace | None,
 def _open_side(
     name: str, stream: Stream | None, named: str | None, topic: str | None, connection: str
 ) -> Side:
-    if not all(part.strip() for part in name.split(".")):
+    if not all(part.strip() for part in name.split(".")) or not name.isprintable():
         raise ConfigurationError(
             f"{name!r} is neither a stream nor a table",
             "write the name of a stream, or namespace.table, for example legacy.flights",

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from frazil.errors import FrazilError, StreamFileError, UnknownStreamError
 from frazil.streams.column_types import FieldError
-from frazil.streams.models import Stream
+from frazil.streams.models import STREAM_NAME, Stream
 from frazil.streams.routes import SEPARATOR, derived_name
 from frazil.streams.topic_lists import (
     read_known_files,
@@ -216,10 +216,11 @@ def _unknown(directory: Path, name: str, files: Collection[str]) -> FrazilError:
             f"{name} is a file with a topic pattern; each of its topics has a stream of its own",
             "`frazil streams` lists them; give the name of one",
         )
+    create = f", or create {directory / name}.yaml" if re.fullmatch(STREAM_NAME, name) else ""
     new = "; if its topic is new, run `frazil streams --refresh`" if patterns else ""
     return UnknownStreamError(
         f"no stream {name!r} in {directory}; known: {known}",
-        f"check the spelling, or create {directory / name}.yaml{new}",
+        f"check the spelling{create}{new}",
     )
 
 

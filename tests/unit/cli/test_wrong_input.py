@@ -141,6 +141,7 @@ def test_a_home_that_cannot_be_written_is_no_traceback(
         ("backfill", "orders", "--until", "2026"),
         ("compare", "orders", "a..b"),
         ("compare", "orders", "."),
+        ("compare", "demo.\udcff", "orders"),
         ("verify-source", "orders", "--connection", "shop_db"),
         ("recover", "orders", "--to-time", "yesterday"),
         ("move-cluster", "orders", "--next", "orders"),

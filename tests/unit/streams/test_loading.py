@@ -397,6 +397,16 @@ def test_an_unknown_stream_lists_those_that_exist(tmp_path: Path) -> None:
         load_stream(tmp_path, "order")
 
 
+@pytest.mark.parametrize("name", ["", "../orders", "Orders", "a\0b"])
+def test_no_file_is_suggested_for_what_cannot_be_a_stream(tmp_path: Path, name: str) -> None:
+    write(tmp_path, GOOD)
+
+    with pytest.raises(UnknownStreamError, match="known: orders") as refused:
+        load_stream(tmp_path, name)
+
+    assert refused.value.next_step == "check the spelling"
+
+
 def test_a_missing_folder_is_told_by_name(tmp_path: Path) -> None:
     with pytest.raises(StreamFileError, match="no such folder of stream files"):
         load_readable_streams(tmp_path / "nowhere")
