@@ -266,7 +266,7 @@ def _choose_table(
     """Return schema and name of the source table: as asked for, or as the rows say."""
     if request.table is not None:
         schema, dot, name = request.table.partition(".")
-        if not (schema and dot and name):
+        if not (schema and dot and name and request.table.isprintable()):
             raise ConfigurationError(
                 f"source table {request.table!r} is not SCHEMA.NAME", "for example public.customers"
             )

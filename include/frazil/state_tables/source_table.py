@@ -27,6 +27,7 @@ from frazil.state_tables.source_values import (
     SourceColumn,
     Text,
     digest,
+    may_be_in_source,
     read_source,
 )
 
@@ -145,7 +146,7 @@ class SourceSnapshot:
         query = sql.SQL("{} WHERE ({}) IN (SELECT * FROM unnest({}))").format(
             self._select(table, pairings), sql.SQL(", ").join(left), sql.SQL(", ").join(lists)
         )
-        wanted = list(keys)
+        wanted = [key for key in keys if may_be_in_source(pairings.keys, key)]
         for start in range(0, len(wanted), _ROWS):
             part = wanted[start : start + _ROWS]
             given = dict(zip(names, map(list, zip(*part, strict=True)), strict=True))

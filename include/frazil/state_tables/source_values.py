@@ -371,13 +371,42 @@ def digest(texts: Sequence[Text], size: int = DIGEST_BYTES) -> bytes:
     return blake2b(repr(texts).encode(), digest_size=size).digest()
 
 
+def may_be_in_source(pairings: Sequence[Pairing], texts: Sequence[Text]) -> bool:
+    """Return whether PostgreSQL may have a key: its types refuse some texts that a state may hold.
+
+    One such key would end the query for all of them.
+    """
+    return all(_may_hold(*each) for each in zip(pairings, texts, strict=True))
+
+
+def _may_hold(pairing: Pairing, text: Text) -> bool:
+    if not isinstance(text, str):
+        return True
+    form = _LOOKED_UP.get(pairing.lookup_type, _NO_NUL)
+    bits = _WHOLE_BITS.get(pairing.lookup_type)
+    return form.fullmatch(text) is not None and (
+        bits is None or -(1 << bits) <= int(text) < 1 << bits
+    )
+
+
+_WHOLE_BITS = {"int2": 15, "int4": 31, "int8": 63}
+_NO_NUL = re.compile(r"[^\0]*")
+_LOOKED_UP: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(_WHOLE_BITS, re.compile(r"-?[0-9]{1,19}")),
+    "bool": re.compile("true|false"),
+    "numeric": re.compile(r"-?[0-9]{1,131072}(?:[.][0-9]{1,16383})?|NaN|-?Infinity"),
+    "uuid": re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+}
+"""How PostgreSQL prints the keys of each type."""
+
+
 def show_key(pairings: Sequence[Pairing], texts: Sequence[Text]) -> dict[str, str]:
     """Return a key as a person writes it: name of the column → value."""
     return {p.name: _show(p, str(text)) for p, text in zip(pairings, texts, strict=True)}
 
 
 def _show(pairing: Pairing, text: str) -> str:
-    kind, number = pairing.source.type, text.removeprefix("-").isdigit()
+    kind, number = pairing.source.type, re.fullmatch(r"-?[0-9]{1,18}", text)
     if kind == "uuid" and len(text) == 32:  # noqa: PLR2004 - digits of a uuid
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
     if kind == "date" and number:

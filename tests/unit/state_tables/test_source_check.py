@@ -231,6 +231,8 @@ def test_what_cannot_be_compared_is_refused_with_the_next_step(
         ({}, "public.nope", TargetError, "public.nope in database postgres does not exist"),
         ({}, "public.seen", TargetError, "not a table"),
         ({}, "items", ConfigurationError, "not SCHEMA.NAME"),
+        ({}, "public.\0", ConfigurationError, "not SCHEMA.NAME"),
+        ({}, "public.\udcff", ConfigurationError, "not SCHEMA.NAME"),
         ({}, "public.keyless", IncompatibleTableError, "column id of the key"),
     ]
     for changes, table, kind, text in refused:
@@ -243,6 +245,30 @@ def test_what_cannot_be_compared_is_refused_with_the_next_step(
             assert refusal.value.next_step
             assert PASSWORD not in str(refusal.value)
     lab.database.ask("DROP VIEW seen; DROP TABLE keyless; DROP ROLE reader")
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "key"),
+    [
+        ("integer", "long", 5_000_000_000),
+        ("bigint", "string", "no number"),
+        ("text", "string", "\0"),
+    ],
+)
+def test_a_key_that_the_source_cannot_hold_is_extra(
+    database: Database, tmp_path: Path, kind: str, column: str, key: object
+) -> None:
+    database.ask(f"CREATE TABLE narrow (id {kind} PRIMARY KEY, name text)")
+    database.ask("INSERT INTO narrow SELECT i, 'n' || i FROM generate_series(1, 3) AS i")
+    lab = SourceLab.make(database, tmp_path, "narrow", {"id": f"{column}!", "name": "string"})
+    lab.put(lab.read_source() if column == "long" else [])
+    lab.put([{"id": key, "name": "odd"}])
+
+    check = lab.verify(wait=10)
+
+    database.ask("DROP TABLE narrow")
+    assert check.counts.extra == 1
+    assert check.keys["extra"] == ({"id": str(key)},)
 
 
 def test_columns_that_the_source_lacks_are_named(lab: SourceLab) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from frazil.state_tables.source_values import (
     Pairing,
     SourceColumn,
     digest,
+    may_be_in_source,
     pair_columns,
     read_source,
     read_state,
@@ -221,9 +223,33 @@ def test_a_key_that_cannot_be_compared_is_refused() -> None:
         ("date!", "date", "20454", "2026-01-01"),
         ("timestamptz!", "timestamptz", "1767225723400000", "2026-01-01T00:02:03.400000Z"),
         ("date!", "date", "infinity", "infinity"),
+        ("string!", "date", "²", "²"),
+        ("string!", "timestamp", "9" * 19, "9" * 19),
     ],
 )
 def test_a_key_is_shown_as_a_person_writes_it(
     column: str, source: str, text: str, shown: str
 ) -> None:
     assert show_key([pair(column, source)], [text]) == {"c": shown}
+
+
+@pytest.mark.parametrize(
+    ("column", "source", "held", "refused"),
+    [
+        ("long!", "int4", ["2147483647", "-2147483648", "0"], ["2147483648", "-2147483649"]),
+        ("string!", "int2", ["32767", "-1"], ["32768", "x", "", "٣", "1.0", "9" * 5000]),
+        ("string!", "int8", [str(2**63 - 1), str(-(2**63))], [str(2**63), "9" * 19]),
+        ("string!", "numeric", ["1.5", "NaN", "-0.01", "9" * 40], ["x", "1e5", "", "9" * 200_000]),
+        ("string!", "uuid", [str(UUID(int=7))], ["x", UUID(int=7).hex[:-1], "\0"]),
+        ("uuid!", "uuid", [UUID(int=7).hex], []),
+        ("boolean!", "bool", ["true", "false"], ["yes"]),
+        ("string!", "text", ["", "é\n", "x" * 5000], ["a\0b"]),
+        ("string!", "date", ["infinity", "20454"], ["a\0b"]),
+    ],
+)
+def test_a_key_that_the_source_cannot_hold_is_not_asked_for(
+    column: str, source: str, held: list[str], refused: list[str]
+) -> None:
+    pairing = pair(column, source)
+
+    assert [text for text in [*held, *refused] if may_be_in_source([pairing], [text])] == held
