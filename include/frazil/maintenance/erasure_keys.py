@@ -108,8 +108,8 @@ _MIN_GROUPED_DIGITS = 7
 _UUID = re.compile(f"(?=({'-?'.join(f'[0-9A-Fa-f]{{{n}}}' for n in (8, 4, 4, 4, 12))}))")
 """Also where digits stand before it."""
 
-_NO_UTF8 = frozenset(map(chr, range(0xD800, 0xE000)))
-"""How Python reads bytes of a command line that are not UTF-8."""
+_UTF8 = "[^\ud800-\udfff]*"
+"""Python reads bytes of a command line that are not UTF-8 as such characters."""
 LEFT_SIDE = "what stands before the = of a key, or in the first line of a CSV file of keys,"
 _FILE_FORM = (
     "give a text file with one COLUMN=VALUE per line; or a CSV file with the names of the key's "
@@ -149,7 +149,7 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
         column, sign, value = text.partition("=")
         if not (column and sign and value):
             raise ConfigurationError(f"key {number} of {len(texts)} is not COLUMN=VALUE", _EXAMPLE)
-        if not value.isascii() and any(character in _NO_UTF8 for character in value):
+        if re.fullmatch(_UTF8, value) is None:
             raise ConfigurationError(
                 f"key {number} of {len(texts)} is not UTF-8, and only such keys can be given",
                 "set the encoding of the shell to UTF-8; keys of other bytes can be erased by "
@@ -422,7 +422,7 @@ def _find_key_type(schema: Schema, column: str) -> IcebergType | None:
 
 
 def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
-    form = _FORMS.get(type(kind), ".*")
+    form = _FORMS.get(type(kind), _UTF8)
     try:
         is_written_so = re.fullmatch(form, text, re.DOTALL) is not None
         value = _to_literal(kind, text).to(kind) if is_written_so else None

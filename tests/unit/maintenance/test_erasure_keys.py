@@ -18,6 +18,7 @@ from frazil.maintenance import erasure_keys
 from frazil.maintenance.erasure_keys import (
     ErasedKeys,
     load_keys,
+    select_key,
     select_rows_by_key,
     validate_no_key_in_text,
 )
@@ -295,6 +296,12 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="cannot be read: FileNotFoundError"):
         load_keys(make_stream(), request)
+
+
+@pytest.mark.parametrize("column", ["s", "b"])
+def test_a_key_that_is_no_utf_8_selects_nothing_and_is_refused(lake: Lake, column: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"a value for {column} is not a valid"):
+        select_key(lake.table, {column: "4711\udcff"})
 
 
 def test_whole_keys_of_every_type_find_their_rows(lake: Lake, tmp_path: Path) -> None:
