@@ -6,8 +6,7 @@ Errors never repeat a value, since logs must not hold what is to be erased.
 import csv
 import io
 import re
-import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,6 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +50,7 @@ from frazil.iceberg.live_files import Flags
 from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.row_changes import RowsToDelete
 from frazil.ledger import keys
+from frazil.ledger.repeated_values import repeats_any
 from frazil.maintenance.messages import ErasureRequest
 from frazil.schemas.text_grammar import FORMS
 from frazil.streams.models import Stream
@@ -61,9 +60,6 @@ RAW_KEY = f"{keys.KAFKA_COLUMN}.key"
 
 KeyValue: TypeAlias = "Literal[Any]"
 """A PyIceberg literal of any Python type."""
-
-MIN_CHECKED_CHARACTERS = 4
-"""Shorter key values may occur in a name or reason by chance, so they are not checked."""
 
 _SHOWN_COLUMNS = 20
 KEY_TYPES = (
@@ -93,21 +89,6 @@ _WRITTEN: Mapping[type[IcebergType], str] = {
 """How to write a value that a table shows in other ways."""
 
 _MOST_OFFSET = timedelta(hours=18)
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.][0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
-
-_TIME = re.compile(
-    r"(?<![0-9])[0-9]{4}-?[0-9]{2}-?[0-9]{2}(?:[T ][0-9]{2}:?[0-9]{2}(?::?[0-9]{2}(?:[.][0-9]+)?)?"
-    r"(?: ?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?(?![0-9])",
-    re.ASCII,
-)
-_BETWEEN = r"[,.'\u2019/() \u00a0\u202f-]"
-_GROUPED = re.compile(rf"[+(-]?[0-9](?:[0-9]|{_BETWEEN})*", re.ASCII)
-"""Digits as people group them: 1,234,567 and +49 170 1234567."""
-_MIN_GROUPED_DIGITS = 7
-"""Fewer may be a month or a day."""
-_UUID = re.compile(f"(?=({'-?'.join(f'[0-9A-Fa-f]{{{n}}}' for n in (8, 4, 4, 4, 12))}))")
-"""Also where digits stand before it."""
-
 _UTF8 = "[^\ud800-\udfff]*"
 """Python reads bytes of a command line that are not UTF-8 as such characters."""
 LEFT_SIDE = "what stands before the = of a key, or in the first line of a CSV file of keys,"
@@ -175,62 +156,14 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
     Raises:
         ConfigurationError: a key value occurs in the name or the reason.
     """
-    text = f"{request.by} {request.reason}"
     values = [value for values in erased.by_column.values() for value in values]
     values += {value for key in erased.whole for value in key.values()}
-    checked = {value for value in values if len(value) >= MIN_CHECKED_CHARACTERS}
-    plain = _fold_text(text)
-    same = {each for value in checked for word, each in _read_meanings(value) if word == value}
-    written = {each for _, each in _read_meanings(text)}
-    if (
-        any(value in text or _has_word(plain, _fold_text(value)) for value in checked)
-        or same & written
-        or any(_has_digits(text, value) for value in checked if _GROUPED.fullmatch(value))
-    ):
+    if repeats_any(f"{request.by} {request.reason}", values):
         raise ConfigurationError(
             f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "
             "in the table",
             "name the request by its number instead",
         )
-
-
-def _fold_text(text: str) -> str:
-    """Return a text without the difference of upper and lower case, and of Unicode's forms."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-
-
-def _has_digits(text: str, key: str) -> bool:
-    """Return whether a text contains the digits of a key, grouped in any way."""
-    digits = [*filter(str.isdigit, key)]
-    pattern = f"(?<![0-9]){f'{_BETWEEN}{{0,3}}'.join(digits)}(?![0-9])"
-    return len(digits) >= _MIN_GROUPED_DIGITS and re.search(pattern, text) is not None
-
-
-def _has_word(text: str, word: str) -> bool:
-    """Return whether a text contains a word that no letters or digits continue."""
-    start = text.find(word)
-    while start >= 0:
-        around = text[max(start - 1, 0) : start] + text[start + len(word) :][:1]
-        if not any(map(str.isalnum, around)):
-            return True
-        start = text.find(word, start + 1)
-    return False
-
-
-def _read_meanings(text: str) -> Iterator[tuple[str, Decimal | datetime | UUID]]:
-    """Yield the numbers, times and uuids in a text: each is the same key however it is written.
-
-    1234.5 is 1234.50, and 12:00Z is 14:00+02:00. A time without a zone is read as UTC.
-    """
-    for number in _NUMBER.findall(text):
-        if len(number) >= MIN_CHECKED_CHARACTERS:
-            yield number, Decimal(number)
-    for time in _TIME.findall(text):
-        with suppress(ValueError, OverflowError):  # no such time, or beyond the years 1 to 9999
-            found = datetime.fromisoformat(time.replace(" ", "T", 1).replace(" ", ""))
-            yield time, found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    for uuid in _UUID.findall(text):
-        yield uuid, UUID(uuid)
 
 
 def _read_file(path: str | None) -> tuple[list[str], tuple[Mapping[str, str], ...]]:
