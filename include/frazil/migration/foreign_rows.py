@@ -157,9 +157,9 @@ def _read_names(schema: Schema, text: str, table: str) -> OffsetColumns:
     )
     fitted = _fit(schema, layout)
     if fitted is None or fitted != layout:
-        types = {name: str(_type_of(schema, name) or "missing") for name in layout.names}
+        types = (f"{name} is {_type_of(schema, name) or 'missing'}" for name in layout.names)
         raise ConfigurationError(
-            f"table {table}: columns {text!r} are missing or of a wrong type: {types}",
+            f"table {table}: columns {text!r} are missing or of a wrong type: {', '.join(types)}",
             "partition and offset must be int or long, topic string, timestamp a timestamp or long",
         )
     return layout

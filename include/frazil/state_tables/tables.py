@@ -65,8 +65,8 @@ def require_state(stream: Stream) -> StateTable:
     """
     if stream.table.state is None:
         raise IncompatibleTableError(
-            f"stream {stream.stream}: table {stream.table.name} has one row for each record; there "
-            "is nothing to merge",
+            f"stream {stream.stream}: table {stream.table.name} has one row for each record, "
+            "and no state table",
             "`mode: upsert` in the stream file of another table keeps one row for each key",
         )
     return stream.table.state

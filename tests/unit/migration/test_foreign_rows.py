@@ -49,10 +49,16 @@ def test_columns_of_an_unknown_writer_can_be_named(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    "named", ["p", "partition=p", "partition=name,offset=o", "partition=p,offset=o,color=red"]
+    ("named", "reason"),
+    [
+        ("p", "does not name offset columns"),
+        ("partition=p", "does not name offset columns"),
+        ("partition=name,offset=o", "wrong type: name is string, o is missing$"),
+        ("partition=p,offset=o,color=red", "does not name offset columns"),
+    ],
 )
-def test_wrong_names_of_columns_are_refused(lake: Lake, named: str) -> None:
+def test_wrong_names_of_columns_are_refused(lake: Lake, named: str, reason: str) -> None:
     foreign = ForeignTable(lake.catalog, "legacy.orders").create()
 
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=f"(?m){reason}"):
         find_columns(foreign.table.schema(), named, foreign.name)
