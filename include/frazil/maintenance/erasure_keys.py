@@ -197,7 +197,8 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
         ConfigurationError: a key has another number of values, or the columns cannot be a key.
     """
     try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if any(row)]
+        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+        rows = [row for row in lines if any(row) and (len(row) > 1 or row[0].strip())]
     except csv.Error:  # not chained: that it quotes no value is not promised
         raise ConfigurationError("the key file is not valid CSV", _FILE_FORM) from None
     columns, *found = rows
