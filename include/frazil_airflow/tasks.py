@@ -99,6 +99,7 @@ class FrazilTask(DecoratedOperator):
     def _deliver(self, result: object, context: Context) -> object:
         answer = log_result(result)
         if isinstance(result, Message) and result.ends_run:
+            context["task"].outlets = []  # the task succeeds, and the table has nothing new
             raise skip_downstream(self)
         if isinstance(result, Published):
             announce_snapshot(result, context)

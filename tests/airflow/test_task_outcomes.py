@@ -385,6 +385,16 @@ def test_a_batch_that_was_there_already_is_not_announced_again(asset: Asset) -> 
     assert Published.parse(answer) == already
 
 
+def test_a_task_for_all_steps_announces_nothing_without_new_records(asset: Asset) -> None:
+    nothing = NothingToRead(stream="orders", table="shop.orders", epoch=3, next_offsets={})
+    task = make_task(lambda: nothing, outlets=[asset])
+
+    with pytest.raises(DownstreamTasksSkipped):
+        run(task)
+
+    assert task.outlets == []
+
+
 def test_a_stopped_task_takes_the_engines_process_with_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     program = f"import os,time; open({str(pid_file)!r},'w').write(str(os.getpid())); time.sleep(60)"

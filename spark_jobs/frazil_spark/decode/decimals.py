@@ -45,13 +45,16 @@ _HUGE_EXPONENT = r"[0-9.][eE][+-]?0*[1-9][0-9]{5}"
 again, behind the end of the record, in a record that a variant cannot hold."""
 _NUMERAL = r"\p{Nd}.,+-"
 _ESCAPED_NUMERAL = (
-    r"\\u(?:00(?:2[b-eB-E]|3[0-9]|[46]5)"
+    r"\\u(?:00(?:2[b-eB-E]|3[0-9])"
     r"|(?:0[6-9a-fA-F]|1[0-9a-cA-C]|[aA][689abAB]|[fF]{2})[0-9a-fA-F]{2})"
 )
-"""An ASCII digit, `e` or sign, or a character of a script that has digits of its own."""
+"""An ASCII digit or sign, or a character of a script that has digits of its own."""
+_ANY_NUMERAL, _ANY_E = rf"(?:[{_NUMERAL}]|{_ESCAPED_NUMERAL})", r"(?:[eE]|\\u00[46]5)"
 _HUGE_TEXT = (
-    rf'"(?:[{_NUMERAL}]*+[eE][+-]?[\p{{Nd}},]{{6,}}+"|[eE{_NUMERAL}]{{1000}}'
-    rf'|(?=[^"\\]*\\u)(?:[eE{_NUMERAL}]|{_ESCAPED_NUMERAL}){{8,400}}+")'
+    rf'"(?:[{_NUMERAL}]*+[eE],*+[+-]?[\p{{Nd}},]{{6,}}+"'
+    rf"|(?=[+.,-]{{0,9}}\p{{Nd}})[eE{_NUMERAL}]{{1000}}"
+    rf'|(?=[^"\\]*\\u)(?:{_ANY_NUMERAL}{{0,400}}+{_ANY_E}{_ANY_NUMERAL}{{6,400}}+"'
+    rf"|(?:{_ANY_NUMERAL}|{_ANY_E}){{400}}))"
 )
 """The same as a text, which the parser also takes with commas, digits of any script and escapes;
 or a million digits, which no number has."""
