@@ -41,7 +41,7 @@ def _read_certificates(settings: MutableMapping[str, str], prefix: str, at: str)
         raise ConfigurationError(
             f"{at}: `{prefix}` holds no PEM certificate",
             f"set `{prefix}.location` to a file with lines `{_BEGIN}`; convert others with "
-            "`openssl x509 -in ca.der -inform DER -out ca.pem`",
+            "`openssl x509 -in file.der -inform DER -out file.pem`",
         )
     return "".join(f"{each}\n" for each in found)
 

@@ -214,10 +214,7 @@ class SchemaRegistry:
         return Registered(schema_id, kind, schema.schema_str, tuple(found.items()))
 
     def _collect(self, schema: Schema, context: str) -> dict[str, str]:
-        """Return the referenced schemas by name, each behind those that it refers to itself.
-
-        One that the registry does not have is left out: the schema cannot be read without it.
-        """
+        """Return the referenced schemas by name, each behind those that it refers to itself."""
         found: dict[str, str] = {}
         texts: dict[str, str] = {}
         waiting = _list_references(schema, context)
@@ -232,8 +229,12 @@ class SchemaRegistry:
             except SchemaRegistryError as error:
                 if error.error_code not in _UNKNOWN:
                     raise
-                waiting.pop()
-                continue
+                raise RegistryUnavailableError(
+                    f"schema registry at {self._address}: a schema refers to version {version} of "
+                    f"subject {subject}, which the registry does not have",
+                    "register it again, or restore it; nothing was staged, the next run tries the "
+                    "same range again",
+                ) from error
             texts[name] = inner.schema.schema_str or ""
             waiting += _list_references(inner.schema, _find_context(subject))
         return found

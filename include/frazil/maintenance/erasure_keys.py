@@ -52,6 +52,7 @@ from frazil.iceberg.row_changes import RowsToDelete
 from frazil.ledger import keys
 from frazil.ledger.repeated_values import repeats_any
 from frazil.maintenance.messages import ErasureRequest
+from frazil.messages import count_noun
 from frazil.schemas.text_grammar import FORMS
 from frazil.streams.models import Stream
 
@@ -143,6 +144,7 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
     raw = [value for column in is_raw & by_column.keys() for value in by_column[column]]
     if raw:  # also finds rows from before the key had its own column
         by_column[RAW_KEY] = raw
+    raw += [key[column] for key in whole for column in is_raw & key.keys()]
     return ErasedKeys(
         {c: tuple(values) for c, values in by_column.items()},
         frozenset(v.encode() for v in raw),
@@ -198,23 +200,24 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
     """
     try:
         lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-        rows = [row for row in lines if any(row) and (len(row) > 1 or row[0].strip())]
+        rows = [row for row in lines if len(row) > 1 or "".join(row).strip()]
     except csv.Error:  # not chained: that it quotes no value is not promised
         raise ConfigurationError("the key file is not valid CSV", _FILE_FORM) from None
-    columns, *found = rows
-    names = [name.strip() for name in columns]
+    names, *found = rows
     problem = ""
     if not found:
         problem = "has one line and no `=` in it, so no key"
     elif len({*names}) < len(names) or not all(names):
         problem = "names a column twice in its first line, or one without a name"
+    elif any(name != name.strip() for name in names):
+        problem = "has blanks beside a name in its first line; they would be part of the values too"
     elif RAW_KEY in names and len(names) > 1:
         problem = f"names {RAW_KEY} beside other columns: give raw keys by --key"
     for number, row in enumerate(found, start=1):
         if len(row) != len(names) or not all(row):
             problem = problem or (
                 f"names {len(names)} columns in its first line, and its key {number} of "
-                f"{len(found)} has {sum(map(bool, row))} values"
+                f"{len(found)} has {count_noun(sum(map(bool, row)), 'value')}"
             )
     if problem:
         raise ConfigurationError(f"the key file {problem}", _FILE_FORM)

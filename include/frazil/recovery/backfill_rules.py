@@ -77,8 +77,8 @@ def require_below_beginning(stream: str, ranges: Ranges, begins: Mapping[Partiti
         raise TargetError(
             f"stream {stream} has not read topic {', '.join(unknown)}; its topics: "
             f"{', '.join(sorted(known))}",
-            "name a topic of this stream, or run the backfill for the stream that reads the topic; "
-            "`frazil streams` lists them",
+            "name a topic of this stream, or run the backfill for the stream that reads the topic "
+            "(`frazil streams` lists them); one that is new in the file waits for its first batch",
         )
     if found:
         raise TargetError(

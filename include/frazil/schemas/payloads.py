@@ -363,9 +363,10 @@ def _mismatch_error(
     step = (
         f"register a schema that can be read under {payload.subject}, then `frazil run {name}`"
         if isinstance(error, UnreadableSchemaError)
-        else f"change `{part}` in {name}.yaml and run again, or set `schema: {{other: "
-        "quarantine}` there to make such records dead letters"
+        else f"change `{part}` in {name}.yaml, where its `columns` can be listed, and run again"
     )
+    if payload.has_schema_id and not isinstance(error, UnreadableSchemaError):
+        step += "; or set `schema: {other: quarantine}` there to make such records dead letters"
     return SchemaMisfitError(
         f"stream {name}: schema {schema.id} of its {part}s (subject {payload.subject}): {error}; "
         "nothing of the batch is visible",

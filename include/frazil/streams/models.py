@@ -263,7 +263,7 @@ class Maintenance(Section):
     expire_hours: Hours = Field(72, ge=1, description="age at which snapshots may be expired")
     rollback_hours: Hours = Field(24, ge=0, description="younger snapshots are never expired")
     orphan_days: Days = Field(3, ge=1, description="age at which orphan files may be removed")
-    expire_rows: ExpireRows | None = Field(None, description="deletes old rows; default: none")
+    expire_rows: ExpireRows | None = Field(None, description="deletes old rows; default: all stay")
 
 
 class SchemaPolicy(Section):

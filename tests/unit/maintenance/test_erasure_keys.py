@@ -324,6 +324,28 @@ def test_whole_keys_of_every_type_find_their_rows(lake: Lake, tmp_path: Path) ->
     assert find_listed({"i": "8", "who.age": "4"}, {"i": "7", "who.age": "3"}) == [0, 2]
 
 
+def test_a_listed_key_selects_dead_letters_by_the_column_of_the_raw_key(tmp_path: Path) -> None:
+    stream = make_stream(key={"convert": "string", "column": "customer"})
+    file = tmp_path / "keys.csv"
+    file.write_text("tenant,customer\n1,jane\n")
+
+    erased = load_keys(stream, ErasureRequest(stream="orders", keys_file=str(file)))
+
+    assert erased.raw == {b"jane"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("a, b\n1, 2\n", "blanks beside a name"), ("a,b\n,\n1,2\n", "key 1 of 2 has 0 values")],
+)
+def test_a_file_that_may_mean_other_keys_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "keys.csv"
+    file.write_text(text)
+
+    with pytest.raises(ConfigurationError, match=reason):
+        load_keys(make_stream(), ErasureRequest(stream="orders", keys_file=str(file)))
+
+
 def test_many_whole_keys_of_many_columns_keep_their_numbers_small() -> None:
     columns = [f"c{n}" for n in range(7)]
     rng = np.random.default_rng(7)

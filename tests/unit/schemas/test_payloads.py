@@ -139,6 +139,10 @@ def test_a_field_that_no_column_can_hold_hides_no_other_new_field() -> None:
     assert describe_schema(by_id({"id": "long"}), schema).refusal is None
     with pytest.raises(SchemaMisfitError, match="next is recursive"):
         describe_schema(by_id({"id": "long"}, follows=True), schema)
+    by_latest = make_stream(value={"convert": "by_latest_schema", "columns": {"id": "long"}})
+    with pytest.raises(SchemaMisfitError, match="next is recursive") as caught:
+        describe_schema(Payload(by_latest, "value", follows_schemas=True), schema)
+    assert "quarantine" not in caught.value.next_step  # such records have no schema of their own
 
 
 def test_a_schema_of_a_type_that_frazil_does_not_read_makes_dead_letters() -> None:
