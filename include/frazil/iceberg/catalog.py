@@ -146,7 +146,7 @@ class TableStore:
             except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
                 raise IncompatibleTableError(
                     f"{name} of catalog {self.preset.name} is no Iceberg table: {error}",
-                    "set another table.name in the stream file, or drop that table if it is not used",
+                    "set another table.name in the stream file, or drop that table if it is unused",
                 ) from error
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
