@@ -23,7 +23,7 @@ from frazil.ingest.pipeline import plan_next_batch
 from frazil.ingest.staging import build_request
 from frazil.quality.sql import is_sum
 from frazil.workspace import open_workspace
-from frazil_spark.fast_path import writer
+from frazil_spark import sampling
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
@@ -125,7 +125,7 @@ def test_what_is_counted_of_few_rows_is_what_is_counted_of_all(
     spark: SparkSession, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, lookahead: bool
 ) -> None:
     # Sampled rows are shown too, and of so few records every fourth would be.
-    monkeypatch.setattr(writer, "SAMPLED_RECORDS", 1)
+    monkeypatch.setattr(sampling, "SAMPLED_RECORDS", 1)
     middle_ms = fill_topic(lab)
     write_stream(lab, [*ASKED, LOOKAHEAD] if lookahead else ASKED)
     for name, value in lab.environment(**{MIN_RECORDS_VARIABLE: "0"}).items():

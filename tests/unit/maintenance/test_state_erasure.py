@@ -225,9 +225,9 @@ def run_file(lake: StateLake, text: str, *texts: str) -> Erased:
     ("text", "texts", "gone"),
     [
         ("id,at\n1,5\n2,6\n\n9,5\n", [], {(1, 5), (2, 6)}),
-        ('\ufeff"at", id \r\n"6",+3\r\n', [], {(3, 6)}),
+        ('\ufeff"at",id\r\n"6",+3\r\n', [], {(3, 6)}),
         ("at,id\n5,1\n", ["id=3", "_kafka.key=x"], {(1, 5), (3, 5), (3, 6)}),
-        (" \nid,at\n \n3,6\n,\n\t\n", [], {(3, 6)}),
+        (" \nid,at\n \n3,6\n\t\n", [], {(3, 6)}),
         ("id\n1\n2\n", ["at=5"], {(1, 5), (2, 5)}),
     ],
 )
