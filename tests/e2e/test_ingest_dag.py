@@ -23,21 +23,26 @@ def head_of(lab: Lab) -> tuple[object, int]:
     return snapshots[0]["snapshot_id"], len(snapshots)
 
 
+def run_until_idle(airflow: Airflow, lab: Lab, dag: str) -> tuple[str, str, str]:
+    """Ingest a full batch, the rest behind it, and nothing; give the three runs."""
+    lab.create_topic()
+    lab.produce([*good_values(1000), b"no json"])
+    airflow.wait_for_dag(dag)
+    first = airflow.run(dag)
+    listed = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
+    (second,) = {run["dag_run_id"] for run in listed} - {first}
+    airflow.api.wait_for_run(dag, second, 240)
+    return first, second, airflow.run(dag)
+
+
 @pytest.mark.core
 def test_a_full_batch_is_followed_at_once_and_an_idle_run_skips(
     airflow: Airflow, airflow_lab: Lab
 ) -> None:
     lab = airflow_lab
     dag = f"ingest__{lab.stream}"
-    lab.create_topic()
-    lab.produce([*good_values(1000), b"no json"])
-    airflow.wait_for_dag(dag)
 
-    first = airflow.run(dag)
-    listed = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
-    (second,) = {run["dag_run_id"] for run in listed} - {first}
-    airflow.api.wait_for_run(dag, second, 240)
-    idle = airflow.run(dag)
+    first, second, idle = run_until_idle(airflow, lab, dag)
 
     assert second.startswith("catch_up__")
     assert airflow.states(dag, first) == dict.fromkeys(STEPS, "success")
@@ -57,15 +62,8 @@ def test_a_stream_of_one_task_catches_up_blocks_and_clears_like_four_tasks(
     dag = f"ingest__{lab.stream}"
     schedule = {"max_records": 600, "schedule": "0 0 1 1 *"}
     lab.write_stream(batch={**schedule, "tasks": "one"})
-    lab.create_topic()
-    lab.produce([*good_values(1000), b"no json"])
-    airflow.wait_for_dag(dag)
 
-    first = airflow.run(dag)
-    listed = airflow.api.request("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
-    (second,) = {run["dag_run_id"] for run in listed} - {first}
-    airflow.api.wait_for_run(dag, second, 240)
-    idle = airflow.run(dag)
+    first, second, idle = run_until_idle(airflow, lab, dag)
     body = {"dag_run_id": first, "task_ids": ["ingest"], "dry_run": False, "only_failed": False}
     airflow.api.request("POST", f"/dags/{dag}/clearTaskInstances", body)
     cleared = airflow.wait_for_states(dag, first)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.errors import ConfigurationError
-from frazil.kafka.pem_files import read_authorities, read_client_key
+from frazil.kafka.pem_files import read_certificates, read_client_key
 
 JAVA_PREFIX = "java."
 LIBRDKAFKA_PREFIX = "librdkafka."
@@ -266,7 +266,7 @@ class _Translation:
         for pair in filter(None, self._left.pop("sasl.oauthbearer.extensions", "").split(",")):
             name, _, value = pair.strip().partition("=")
             options[f"extension_{name}"] = value
-        authorities = read_authorities(self._left, "https.ca", self._at)
+        authorities = read_certificates(self._left, "https.ca", self._at)
         if authorities:
             options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
         url = self._require("sasl.oauthbearer.token.endpoint.url")
@@ -302,7 +302,7 @@ class _Translation:
         self._set_jaas(f"{_IAM}.IAMLoginModule", options)
 
     def _translate_tls(self) -> None:
-        authorities = read_authorities(self._left, "ssl.ca", self._at)
+        authorities = read_certificates(self._left, "ssl.ca", self._at)
         if authorities and "ssl.truststore.location" not in self._own_java:
             self._java["ssl.truststore.type"] = "PEM"
             self._java["ssl.truststore.certificates"] = authorities

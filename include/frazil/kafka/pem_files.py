@@ -24,17 +24,14 @@ class ClientKey:
     key: str = field(repr=False)
 
 
-def read_authorities(settings: MutableMapping[str, str], prefix: str, at: str) -> str:
+def read_certificates(settings: MutableMapping[str, str], prefix: str, at: str) -> str:
     """Remove `<prefix>.pem` or `<prefix>.location` from the settings; return the certificates.
+
+    A private key that is in the same file is left out.
 
     Raises:
         ConfigurationError: both are set, or the file has no certificate.
     """
-    return _read_certificates(settings, prefix, at)
-
-
-def _read_certificates(settings: MutableMapping[str, str], prefix: str, at: str) -> str:
-    """Return the certificates of a PEM text, without a private key that may be in it too."""
     text = _read_text(settings, prefix, at)
     found = _CERTIFICATE.findall(text)
     if text and not found:
@@ -55,7 +52,7 @@ def read_client_key(settings: MutableMapping[str, str], at: str) -> ClientKey | 
     password = settings.pop("ssl.key.password", "")
     if "ssl.keystore.location" in settings:
         return _read_keystore(settings, at)
-    chain = _read_certificates(settings, "ssl.certificate", at)
+    chain = read_certificates(settings, "ssl.certificate", at)
     key = _read_text(settings, "ssl.key", at)
     if bool(chain) != bool(key):
         missing = "ssl.key.location" if chain else "ssl.certificate.location"

@@ -227,10 +227,10 @@ class Freshness(Section):
     """How far a stream may lag behind its topic."""
 
     warn_seconds: Seconds = Field(
-        180, ge=1, description="age of the oldest unread record from which the level is `warn`"
+        180, ge=1, description="age in seconds at which the oldest unread record gives `warn`"
     )
     fail_seconds: Seconds = Field(
-        600, ge=1, description="age of the oldest unread record from which the level is `fail`"
+        600, ge=1, description="age in seconds at which the oldest unread record gives `fail`"
     )
 
     @model_validator(mode="after")

@@ -57,7 +57,7 @@ _HUGE_TEXT = (
     rf"|(?:{_ANY_NUMERAL}|{_ANY_E}){{400}}))"
 )
 """The same as a text, which the parser also takes with commas, digits of any script and escapes;
-or a million digits, which no number has."""
+or a thousand characters of digits, which take long too if they are a million."""
 _IN_LIST, _IN_MAP = r"[\[,]\s*+", r":\s*+"
 _UNNAMED = {_IN_LIST, _IN_MAP}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_@.:$ -]+")

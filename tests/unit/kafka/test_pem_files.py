@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 from support.certificates import Identity, issue, make_authority
 
 from frazil.errors import ConfigurationError
-from frazil.kafka.pem_files import read_authorities, read_client_key
+from frazil.kafka.pem_files import read_certificates, read_client_key
 
 PASSWORD = "sésame"  # noqa: S105 - of a test
 
@@ -99,7 +99,7 @@ def test_a_file_of_key_and_certificate_gives_a_chain_without_the_key(
     settings = {f"ssl.{name}.location": str(file) for name in ("certificate", "key")}
 
     found = read_client_key(settings, "Kafka")
-    trusted = read_authorities({"ssl.ca.location": str(file)}, "ssl.ca", "Kafka")
+    trusted = read_certificates({"ssl.ca.location": str(file)}, "ssl.ca", "Kafka")
 
     assert found is not None
     assert found.chain == trusted == client.pem + authority.pem
@@ -123,9 +123,9 @@ def test_authorities_are_pem_and_written_once(client: Identity, tmp_path: Path) 
     (tmp_path / "ca.pem").write_text(client.pem)
     name = str(tmp_path / "ca.pem")
 
-    assert read_authorities({"ssl.ca.location": name}, "ssl.ca", "Kafka") == client.pem
-    assert read_authorities({}, "ssl.ca", "Kafka") == ""
+    assert read_certificates({"ssl.ca.location": name}, "ssl.ca", "Kafka") == client.pem
+    assert read_certificates({}, "ssl.ca", "Kafka") == ""
     with pytest.raises(ConfigurationError, match="are both set"):
-        read_authorities({"ssl.ca.location": name, "ssl.ca.pem": client.pem}, "ssl.ca", "Kafka")
+        read_certificates({"ssl.ca.location": name, "ssl.ca.pem": client.pem}, "ssl.ca", "Kafka")
     with pytest.raises(ConfigurationError, match="holds no PEM certificate"):
-        read_authorities({"ssl.ca.pem": "probe"}, "ssl.ca", "Kafka")
+        read_certificates({"ssl.ca.pem": "probe"}, "ssl.ca", "Kafka")
