@@ -83,3 +83,42 @@ def test_e13_where_a_person_decides_the_record_waits_and_comes_with_its_new_fiel
     assert read_rows(lab) == ALL
     assert list_authors(lab) == ["jane@example.org"]
     assert_audited(lab)
+
+
+CASE = record(("ID", "int"), ("name", ["null", "string"]))
+
+
+def send_other_case(registry: RegistryLab) -> None:
+    """Send a record whose schema names the column `id` in capitals, then one of the old schema."""
+    old, new = registry.register(json.dumps(OLD)), registry.register(json.dumps(CASE))
+    registry.send(
+        [
+            frame(new, encode(CASE, {"ID": 2, "name": "two"})),
+            frame(old, encode(OLD, {"id": 3, "name": "three"})),
+        ]
+    )
+
+
+def test_e11_a_new_name_that_differs_only_in_case_stops_with_the_schema_and_both_names(
+    begun: RegistryLab,
+) -> None:
+    send_other_case(begun)
+
+    waiting = begun.lab.frazil("run", begun.lab.stream)
+
+    assert waiting.code == 1
+    assert "'id' and 'ID' differ only in case" in waiting.err
+    assert "`schema: {other: quarantine}`" in waiting.err
+    assert [row["id"] for row in read_table(begun.lab)] == [1]
+
+
+def test_e11_with_quarantine_only_the_records_of_that_schema_are_dead_letters(
+    begun: RegistryLab,
+) -> None:
+    begun.lab.write_stream(schema={"other": "quarantine"})
+    send_other_case(begun)
+
+    begun.lab.drain()
+
+    assert sorted(row["id"] for row in read_table(begun.lab)) == [1, 3]
+    assert_audited(begun.lab)

@@ -5,6 +5,7 @@ The schemas are those of a registry; the key may also be in the first events of 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -29,13 +30,13 @@ from frazil.schemas.payloads import (
     Payload,
     derive_payload_columns,
     find_latest_schema,
+    follow_schema,
     list_payloads,
 )
 from frazil.schemas.source_types import NotConvertibleError, Record
 from frazil.streams.change_events import FROM_KEY, OP
-from frazil.streams.column_types import format_type, require_column
+from frazil.streams.column_types import Column, format_type, require_column
 from frazil.streams.models import Stream
-from frazil.streams.schema_changes import follow_columns
 from frazil.workspace import Workspace
 
 _LOOKED_AT = 100
@@ -94,12 +95,10 @@ def with_newest_columns(work: Workspace, view: TableView | None = None) -> Works
         can_be_pending = payload.part == "value" and payload.has_schema_id
         schemas, newest = _find_schemas(work, payload, stored if can_be_pending else ())
         latest |= {payload.part: newest.id} if newest else {}
-        columns = payload.columns
-        for schema in schemas:
-            columns = follow_columns(columns, derive_payload_columns(payload, schema))
+        columns, followed = _follow_schemas(payload, schemas)
         found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
         if can_be_pending:
-            pending = tuple(schema.id for schema in schemas)
+            pending = followed
     return work.with_stream(_list_columns(stream, found), stream, pending, latest)
 
 
@@ -115,10 +114,22 @@ def _find_schemas(
     except UnknownSubjectError:
         return schemas, None
     try:
-        derive_payload_columns(payload, newest)
+        follow_schema(payload, payload.columns, newest)
     except SchemaMisfitError:
         return schemas, newest
     return (schemas if newest in schemas else [*schemas, newest]), newest
+
+
+def _follow_schemas(
+    payload: Payload, schemas: Iterable[Registered]
+) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+    """Return the columns that the schemas require, and the ids of those that fit together."""
+    columns, ids = payload.columns, []
+    for schema in schemas:
+        with suppress(SchemaMisfitError):  # two pending names that differ only in case
+            columns = follow_schema(payload, columns, schema)
+            ids.append(schema.id)
+    return columns, tuple(ids)
 
 
 def _list_inferred_payloads(stream: Stream) -> list[Payload]:

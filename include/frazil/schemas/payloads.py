@@ -25,7 +25,7 @@ from frazil.schemas.source_types import (
     to_arrow_type,
 )
 from frazil.schemas.wire_format import UNDECIDED, UNREADABLE, Part, SchemaDecode, WireFormat
-from frazil.streams.column_types import Column, StructType, parse_column
+from frazil.streams.column_types import Column, FieldError, StructType, parse_column
 from frazil.streams.models import Stream
 from frazil.streams.schema_changes import SchemaChange, compare_columns, follow_columns
 from frazil.streams.sections import BY_REGISTRY, VALUE_COLUMN, Key, Value
@@ -145,15 +145,31 @@ def derive_payload_columns(
         raise _mismatch_error(payload, schema, error) from error
 
 
+def follow_schema(
+    payload: Payload, columns: tuple[Column, ...], schema: Registered
+) -> tuple[Column, ...]:
+    """Return the columns with the additions, promotions and relaxations of a schema.
+
+    Raises:
+        SchemaMisfitError: no column can hold a field, or a name differs from a column's only in
+            case.
+    """
+    derived = derive_payload_columns(payload, schema)
+    try:
+        return follow_columns(columns, derived)
+    except FieldError as error:
+        problem = NotConvertibleError(f"beside the table's columns, {error}")
+        raise _mismatch_error(payload, schema, problem) from error
+
+
 def list_required_changes(payload: Payload, schema: Registered) -> tuple[SchemaChange, ...]:
     """List the changes of the payload's columns that a schema requires.
 
     Raises:
-        SchemaMisfitError: no column type holds a field exactly.
+        SchemaMisfitError: no column can hold a field.
     """
     columns = payload.columns
-    wanted = follow_columns(columns, derive_payload_columns(payload, schema))
-    return compare_columns(columns, wanted, frozenset())
+    return compare_columns(columns, follow_schema(payload, columns, schema), frozenset())
 
 
 def _require_known_type(schema: Registered) -> None:
@@ -272,7 +288,7 @@ def describe_schema(payload: Payload, schema: Registered, kind: str | None = Non
         refusal = (UNDECIDED, f"schema {schema.id} {reason}")
         return SchemaDecode(schema_id=schema.id, refusal=refusal)
     if payload.follows_schemas:
-        derive_payload_columns(payload, schema)  # its fields without a column would be lost
+        follow_schema(payload, payload.columns, schema)  # fields without a column would be lost
     try:
         if payload.is_event:
             return _describe_event(schema)

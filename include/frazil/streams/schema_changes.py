@@ -18,6 +18,7 @@ from frazil.streams.column_types import (
     Primitive,
     StructType,
     format_type,
+    validate_distinct_names,
 )
 from frazil.streams.models import Policy, SchemaPolicy
 
@@ -200,11 +201,16 @@ def follow_columns(have: Sequence[Column], newest: Sequence[Column]) -> tuple[Co
     Columns that the schema lacks stay and are null in its records. Columns of an incompatible type
     stay unchanged, and each record is checked. Added columns are optional, because records of older
     schemas lack them.
+
+    Raises:
+        FieldError: a new name differs from a column's only in case, which Spark confuses.
     """
     wanted = {column.name: column for column in newest}
     kept = tuple(_follow(c, wanted[c.name]) if c.name in wanted else c for c in have)
     names = {column.name for column in have}
-    return kept + tuple(_as_optional(c) for c in newest if c.name not in names)
+    columns = kept + tuple(_as_optional(c) for c in newest if c.name not in names)
+    validate_distinct_names(columns)
+    return columns
 
 
 def _follow(old: Column, new: Column) -> Column:

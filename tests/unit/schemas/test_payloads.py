@@ -145,6 +145,29 @@ def test_a_field_that_no_column_can_hold_hides_no_other_new_field() -> None:
     assert "quarantine" not in caught.value.next_step  # such records have no schema of their own
 
 
+@pytest.mark.parametrize(
+    ("columns", "field", "names"),
+    [
+        ({"userId": "long"}, {"name": "UserId", "type": "long"}, "'userId' and 'UserId'"),
+        ({"at": "struct<zip:long>"}, {"name": "at", "type": {
+            "type": "record", "name": "At", "fields": [{"name": "ZIP", "type": "long"}]}},
+         "'zip' and 'ZIP'"),
+    ],
+    ids=["a column", "a field of a struct"],
+)  # fmt: skip
+def test_a_new_name_that_differs_only_in_case_is_refused_by_name(
+    columns: dict[str, str], field: object, names: str
+) -> None:
+    text = json.dumps({"type": "record", "name": "A", "fields": [field]})
+    payload, schema = by_id(columns, follows=True), Registered(9, "AVRO", text)
+
+    with pytest.raises(SchemaMisfitError, match=f"{names} differ only in case") as caught:
+        describe_schema(payload, schema)
+
+    assert "schema 9" in caught.value.facts
+    assert "quarantine" in caught.value.next_step
+
+
 def test_a_schema_of_a_type_that_frazil_does_not_read_makes_dead_letters() -> None:
     schema = Registered(7, cast("SchemaType", "XML"), "<x/>")
 
