@@ -5,7 +5,7 @@ another one; in the last case it continues a life of that other key. The delete 
 the creation of the new one have the same position (LSN) in the source's log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -92,19 +92,28 @@ def fill_rows(folded: DataFrame, names: Sequence[str], *, has_rows: bool) -> Dat
     A rebuild, without `has_rows`, keeps nothing of the rows before. A marked row keeps its values
     where its delete comes again.
     """
-    row, known = F.col(ROW), []
+    new, known = dict[str, Column](), []
     for index, name in enumerate(names):
         value = F.expr(f"CASE WHEN {is_in_life(index)} THEN _frazil_value_{index}.value END")
-        row = row.withField(
-            quote_name(name), F.when(F.expr(write_lack(name)), value).otherwise(F.col(ROW)[name])
-        )
+        new[name] = F.when(F.expr(write_lack(name)), value).otherwise(F.col(ROW)[name])
         known.append(f"CASE WHEN {is_in_life(index)} THEN {write_text(name)} END")
     unknown = f"array_except({LACKS}, array({', '.join(known)}))"
     is_same_row = f"({LIVE} OR {PRESENT} AND {ONLY_DELETES}) AND {BEGIN} IS NULL"
     keeps = f"CASE WHEN {is_same_row if has_rows else 'false'} THEN {unknown} ELSE array() END"
     filled = folded.withColumn(KEEPS, F.expr(keeps)).withColumn(UNFILLED, F.expr(unknown))
+    row = _replace_fields(folded, new)
     filled = filled.withColumn(UNFILLED, F.array_except(UNFILLED, KEEPS)).withColumn(ROW, row)
     return filled.drop(*(f"_frazil_value_{index}" for index in range(len(names))))
+
+
+def _replace_fields(rows: DataFrame, new: Mapping[str, Column]) -> Column:
+    """Return the column of rows with other values in some fields.
+
+    One struct, and not a chain of `withField`, whose depth and time grow with each column.
+    """
+    names = rows.select(f"{ROW}.*").columns
+    row = F.col(ROW)
+    return F.when(row.isNotNull(), F.struct(*(new.get(n, row[n]).alias(n) for n in names)))
 
 
 def fill_from_other_keys(
@@ -117,16 +126,15 @@ def fill_from_other_keys(
         return filled, []
     lives = trace_lives(history, roots.localCheckpoint(), ids, names)
     joined = filled.join(lives.values, F.col(f"{BEGIN}.lsn") == F.col(ROOT), "left")
-    row, found = F.col(ROW), []
+    new, found = dict[str, Column](), []
     for index, name in enumerate(names):
         value = f"_frazil_value_{index}"
         asked = F.expr(f"{write_lack(name, UNFILLED)} AND {value} IS NOT NULL")
-        row = row.withField(
-            quote_name(name), F.when(asked, F.col(f"{value}.value")).otherwise(F.col(ROW)[name])
-        )
+        new[name] = F.when(asked, F.col(f"{value}.value")).otherwise(F.col(ROW)[name])
         found.append(f"CASE WHEN {value} IS NOT NULL THEN {write_text(name)} END")
     rest = f"array_except({UNFILLED}, array({', '.join(found)}))"
     columns = [each for each in filled.columns if each not in {ROW, UNFILLED}]
+    row = _replace_fields(filled, new)
     done = joined.select(*columns, row.alias(ROW), F.expr(rest).alias(UNFILLED))
     return done.localCheckpoint(), lives.waiting
 

@@ -104,6 +104,29 @@ def test_values_that_events_lack_are_filled_in_columns_of_any_name(
     assert {row[each] for each in types} == {filled}
 
 
+def test_a_state_table_may_have_hundreds_of_columns(name: str, tmp_path: Path) -> None:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"], "deletes": "mark"}
+    wide = {f"c{number}": "long" for number in range(600)}
+    value = {
+        "convert": "json",
+        "transform": "flatten_debezium",
+        "columns": {"id": "long!", **wide},
+    }
+    lake = make_state_lake(EventLake, tmp_path, name, **{**EVENTS, "table": table, "value": value})
+
+    for event in (
+        Event(1, "c", 1, values={**dict.fromkeys(wide, 1), "c599": 7}),
+        Event(1, "u", 2, values={**dict.fromkeys(wide, 2), "c599": None}, lacks=("c599",)),
+        Event(1, "d", 3),
+    ):
+        lake.produce(0, event)
+        lake.ingest_all()
+        lake.merge()
+
+    (row,) = lake.store.load(lake.state_name).scan().to_arrow().to_pylist()
+    assert (row["c0"], row["c599"], row["_op"]) == (2, 7, "d")
+
+
 class OperatedLake(StackStateLake):
     """A stream whose operation is a column `_op` of its file."""
 

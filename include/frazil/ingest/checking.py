@@ -11,7 +11,7 @@ from frazil.errors import (
     StageStaleError,
 )
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg.data_files import read_staged_frame
+from frazil.iceberg.data_files import NeedsColumns, read_staged_frame
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import record_block, require_same_rules
 from frazil.ingest.error_budget import BadRecords, explain_excess, explain_truncates
@@ -19,6 +19,7 @@ from frazil.ingest.messages import BatchPlan, ExpectationOutcome, Staged, Verdic
 from frazil.ingest.staging import compile_checks
 from frazil.ledger.usage import read_and_reset_usage
 from frazil.messages import count_noun
+from frazil.quality.event_rows import EventColumns
 from frazil.quality.expectations import Expectation
 from frazil.quality.judge import judge_suite
 from frazil.schemas.inferred_columns import with_columns
@@ -122,7 +123,9 @@ def judge_rows(
 
     def read_rows(expectations: tuple[Expectation, ...]) -> pa.Table:
         table = (view or TableView(work.store, plan.table)).table
-        return read_staged_frame(table, staged.snapshot_id, expectations)
+        needs: list[NeedsColumns] = [*expectations]
+        needs += [EventColumns()] if compiled.has_events else []
+        return read_staged_frame(table, staged.snapshot_id, needs)
 
     results = judge_suite(compiled, staged.metrics, staged.rows_written, read_rows)
     return tuple(

@@ -324,7 +324,8 @@ def compile_checks(work: Workspace) -> CompiledSuite:
     suite = load_suite(work.suite_file)
     stream = work.stream
     paths = {column.name: value_path(column) for column in stream.parsed_columns}
-    return compile_suite(suite, stream.typed_columns, GOOD_COLUMN, paths)
+    has_events = stream.value.change_events is not None
+    return compile_suite(suite, stream.typed_columns, GOOD_COLUMN, paths, has_events=has_events)
 
 
 def assemble_staged(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
+from frazil.quality.event_rows import write_checked_rows
 from frazil.quality.expectations import Expectation, Suite
 from frazil.quality.row_conditions import parse_row_condition, write_condition
 from frazil.quality.rules import (
@@ -36,11 +37,14 @@ def compile_suite(
     columns: Mapping[str, str],
     good: str = "TRUE",
     paths: Mapping[str, str] | None = None,
+    *,
+    has_events: bool = False,
 ) -> CompiledSuite:
     """Compile a suite for rows with these columns (name → type as in a stream file).
 
     `good` is a boolean SQL expression; other rows are not counted. `paths` has the SQL that reads a
     column where that is not its name. A metric that several expectations need is computed once.
+    With `has_events` the rows are change events, of which some are not checked (`event_rows`).
     """
     sql_columns = {
         name: replace(read_sql_column(name, text), path=(paths or {}).get(name, ""))
@@ -51,27 +55,30 @@ def compile_suite(
     rest: list[Expectation] = []
     for expectation in suite.expectations:
         compiler = _COMPILERS.get(expectation.type)
-        scope = _enter_scope(expectation, sql_columns, good, collected)
+        checked = write_checked_rows(expectation, sql_columns) if has_events else ""
+        scope = _enter_scope(expectation, sql_columns, (good, checked), collected)
         rule = compiler(expectation, scope) if compiler and scope else None
         if rule is None:
             rest.append(expectation)
         else:
             rules.append(rule)
     metrics = tuple(Metric(name, sql) for sql, name in collected.items())
-    return CompiledSuite(metrics, tuple(rules), tuple(rest))
+    return CompiledSuite(metrics, tuple(rules), tuple(rest), has_events)
 
 
 def _enter_scope(
     expectation: Expectation,
     columns: Mapping[str, SqlColumn],
-    good: str,
+    tests: tuple[str, str],
     collected: dict[str, str],
 ) -> RowScope | None:
+    good, checked = tests
+    where = f"({good}) AND {checked}" if checked else f"({good})"
     given = expectation.kwargs.get("row_condition")
     if given is None:
-        return RowScope(columns, f"({good})", conditional=False, collected=collected)
+        return RowScope(columns, where, conditional=bool(checked), collected=collected)
     sql = write_condition(parse_row_condition(given), columns)
-    where = f"({good}) AND {sql}"
+    where = f"{where} AND {sql}"
     return RowScope(columns, where, conditional=True, collected=collected) if sql else None
 
 

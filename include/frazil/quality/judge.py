@@ -3,10 +3,11 @@
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from frazil.errors import ConservationError
 from frazil.messages import count_noun
+from frazil.quality.event_rows import split_by_rows
 from frazil.quality.expectations import Expectation
 from frazil.quality.great_expectations import run_great_expectations
 from frazil.quality.rules import (
@@ -28,6 +29,8 @@ from frazil.quality.sql import EXACT_INTEGER, Operator
 from frazil.quality.value_tests import list_bounds
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from frazil.quality.great_expectations import Frame
 
 
@@ -209,14 +212,21 @@ def judge_suite(
 ) -> tuple[ExpectationResult, ...]:
     """Judge every expectation, in the suite's order.
 
-    `read_rows` returns the rows with at least the columns of the given expectations; it is called
-    at most once, and not at all if one pass answered all of them.
+    `read_rows` returns the rows with at least the columns of the given expectations, and those of
+    `EventColumns` if the suite has events; it is called at most once, and not at all if one pass
+    answered all of them.
     """
     results = judge(compiled, metric_values, row_count)
     undecided = list_undecided(compiled, results)
     unanswered = (*compiled.rest, *undecided)
     if not unanswered:
         return results
-    answered = run_great_expectations(unanswered, read_rows(unanswered))
+    rows = read_rows(unanswered)
+    groups = (
+        split_by_rows(unanswered, cast("pa.Table", rows))
+        if compiled.has_events
+        else [(unanswered, rows)]
+    )
+    answered = [result for each in groups for result in run_great_expectations(*each)]
     kept = [result for result in results if not result.undecided]
     return tuple(sorted((*kept, *answered), key=lambda result: result.index))

@@ -20,8 +20,8 @@ from frazil.quality.regex import to_re2_regex
 from frazil.quality.row_conditions import (
     ColumnComparison,
     Condition,
-    Group,
     Membership,
+    list_leaves,
     parse_row_condition,
 )
 from frazil.quality.rules import CountRule, ExtremeRule, Rule, SumRule
@@ -91,7 +91,7 @@ def _is_decided_by_cut_points(rule: Rule, columns: Mapping[str, SqlColumn]) -> b
     # Texts have no order here: they are equal to a cut point or not.
     if any(
         isinstance(c.value, str) and c.operator not in ("=", "!=")
-        for c in _list_leaves(_read_condition(expectation))
+        for c in list_leaves(_read_condition(expectation))
         if isinstance(c, ColumnComparison)
     ):
         return False
@@ -113,7 +113,7 @@ def _list_constants(expectation: Expectation) -> Iterator[tuple[str, Constant]]:
     if expectation.type in _SETS:
         members = list_items(expectation.kwargs["value_set"]) or ()
         yield from ((expectation.text("column"), member) for member in members)
-    for leaf in _list_leaves(_read_condition(expectation)):
+    for leaf in list_leaves(_read_condition(expectation)):
         match leaf:
             case ColumnComparison(column, _, value):
                 yield column, value
@@ -124,14 +124,6 @@ def _list_constants(expectation: Expectation) -> Iterator[tuple[str, Constant]]:
 def _read_condition(expectation: Expectation) -> Condition | None:
     given = expectation.kwargs.get("row_condition")
     return None if given is None else parse_row_condition(given)
-
-
-def _list_leaves(condition: Condition | None) -> Iterator[Condition]:
-    if isinstance(condition, Group):
-        for part in condition.parts:
-            yield from _list_leaves(part)
-    elif condition is not None:
-        yield condition
 
 
 def _list_lengths(expectation: Expectation) -> Iterator[int]:

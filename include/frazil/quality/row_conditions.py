@@ -6,7 +6,7 @@ runs code. It turns objects into text for `query` as well, so names and constant
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -86,6 +86,15 @@ def parse_row_condition(condition: Json) -> Condition:
     shown = dict(condition) if isinstance(condition, Mapping) else condition
     message = f"{shown!r} is not a condition object of type comparison, nullity, and, or"
     raise ValueError(message)
+
+
+def list_leaves(condition: Condition | None) -> Iterator[ColumnComparison | Membership | Nullity]:
+    """Yield the comparisons and null tests of a condition."""
+    if isinstance(condition, Group):
+        for part in condition.parts:
+            yield from list_leaves(part)
+    elif condition is not None:
+        yield condition
 
 
 def suggest_object(text: str) -> str:

@@ -96,11 +96,15 @@ Rule: TypeAlias = CountRule | ExtremeRule | SumRule | RowsRule | ShareRule | Fix
 
 @dataclass(frozen=True)
 class CompiledSuite:
-    """A compiled suite: `metrics` answer `one_pass`, Great Expectations answers `rest`."""
+    """A compiled suite: `metrics` answer `one_pass`, Great Expectations answers `rest`.
+
+    With `has_events` the rows are change events, of which some are not checked.
+    """
 
     metrics: tuple[Metric, ...]
     one_pass: tuple[Rule, ...]
     rest: tuple[Expectation, ...]
+    has_events: bool = False
 
 
 @dataclass(frozen=True)

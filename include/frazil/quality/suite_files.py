@@ -23,10 +23,9 @@ from frazil.quality.expectations import (
     hash_suite,
     is_nested_deeper,
     kind_of_bound,
-    name_condition_columns,
     read_document,
 )
-from frazil.quality.row_conditions import parse_row_condition, suggest_object
+from frazil.quality.row_conditions import Nullity, list_leaves, parse_row_condition, suggest_object
 from frazil.quality.sql import SqlColumn, read_sql_column
 
 _SUITE_KEYS = frozenset({"name", "id", "expectations", "suite_parameters", "meta", "notes"})
@@ -225,10 +224,17 @@ def check_suite_fits(suite: Suite, columns: Mapping[str, str]) -> None:
 def _explain_problem(expectation: Expectation, columns: Mapping[str, SqlColumn]) -> Problem | None:
     fit = CATALOGUE[expectation.type].fit
     domain = () if fit == "table" else expectation.domain
-    condition = name_condition_columns(expectation.kwargs.get("row_condition"))
-    for name in (*domain, *condition):
+    given = expectation.kwargs.get("row_condition")
+    leaves = [*list_leaves(None if given is None else parse_row_condition(given))]
+    for name in (*domain, *(leaf.column for leaf in leaves)):
         if name not in columns:
             return _explain_unknown(name, columns)
+    for leaf in leaves:
+        if not isinstance(leaf, Nullity) and columns[leaf.column].kind == "nested":
+            return (
+                f"row_condition compares column {leaf.column!r}, which is nested",
+                "compare a number or a text; of a nested column only test `nullity`",
+            )
     chosen = [columns[name] for name in domain]
     if fit == "comparable":
         return _explain_incomparable(chosen)
