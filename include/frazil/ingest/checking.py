@@ -23,6 +23,7 @@ from frazil.quality.event_rows import EventColumns
 from frazil.quality.expectations import Expectation
 from frazil.quality.judge import judge_suite
 from frazil.schemas.inferred_columns import with_columns
+from frazil.streams.models import Stream
 from frazil.streams.routes import count_own_records
 from frazil.workspace import Workspace
 
@@ -105,7 +106,7 @@ def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> N
         raise BudgetExceededError(
             f"stream {plan.stream}: batch {plan.batch_id}: {explain_truncates(staged.truncates)}; "
             "nothing of the batch is visible",
-            _next_step(plan, "set `value: {truncate: apply}` to write them as rows with `_op` t"),
+            _next_step(plan, _offer_truncates(work.stream)),
         )
     excess = explain_excess(work.stream.errors, records)
     if excess is not None:
@@ -113,6 +114,16 @@ def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> N
             f"stream {plan.stream}: batch {plan.batch_id}: {excess}; nothing of it is visible",
             _next_step(plan, "raise the budget in the stream file"),
         )
+
+
+def _offer_truncates(stream: Stream) -> str:
+    """Return what can be done with an event that the source table was truncated."""
+    if stream.table.state is None:
+        return "set `value: {truncate: apply}` to write them as rows with `_op` t"
+    return (
+        "begin a new stream with tables of its own from a new snapshot of the connector "
+        f"({stream.table.state.name} would keep the truncated rows)"
+    )
 
 
 def judge_rows(

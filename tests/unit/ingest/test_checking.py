@@ -1,17 +1,18 @@
 """A failed check stores no value of a record, because no erasure would reach it."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.lake import Lake, append, make_stream
 
-from frazil.errors import QualityFailedError
+from frazil.errors import BudgetExceededError, QualityFailedError
 from frazil.events import note_failure, read_notes
 from frazil.iceberg.branches import create_branch, name_branch
 from frazil.ingest.blocked_batches import explain_block, read_blocked
-from frazil.ingest.checking import check_batch, judge_batch
+from frazil.ingest.checking import check_batch, judge_batch, require_within_budget
 from frazil.ingest.messages import BatchPlan, PartitionCount, Staged
 from frazil.ingest.snapshot_summaries import summarize_batch
 from frazil.ingest.staging import compile_checks
@@ -73,6 +74,45 @@ def stage_planted(lake: Lake, work: Workspace, waived: str | None) -> tuple[Batc
         partitions=(count,),
         metrics=figures,
     )
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_truncate_offers_only_what_the_stream_file_can_have(
+    lake: Lake, work: Workspace, mode: str
+) -> None:
+    sections: dict[str, object] = {
+        "value": {
+            "convert": "json",
+            "transform": "flatten_debezium",
+            "columns": {"id": "long!" if mode == "upsert" else "long"},
+        },
+        "table": {"name": "demo.orders"},
+    }
+    if mode == "upsert":
+        sections["table"] = {"name": "demo.orders", "mode": "upsert", "id_columns": ["id"]}
+    work = replace(work, stream=make_stream(**sections))
+    plan = lake.plan(2, 0)
+    staged = Staged(
+        stream="orders",
+        batch_id=plan.batch_id,
+        attempt="a",
+        snapshot_id=None,
+        base_head=1,
+        rows_read=2,
+        rows_written=1,
+        rows_quarantined=1,
+        rows_skipped=0,
+        truncates=1,
+    )
+
+    with pytest.raises(BudgetExceededError, match="the source table was truncated") as caught:
+        require_within_budget(work, plan, staged)
+
+    applied = {**sections, "value": {**sections["value"], "truncate": "apply"}}  # type: ignore[dict-item]
+    offers = "truncate: apply" in caught.value.next_step
+    assert offers == (mode == "append")
+    with nullcontext() if offers else pytest.raises(ValueError, match="truncate"):
+        make_stream(**applied)
 
 
 def find_values(*texts: str) -> list[str]:
