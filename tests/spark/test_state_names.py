@@ -104,6 +104,7 @@ def test_values_that_events_lack_are_filled_in_columns_of_any_name(
     assert {row[each] for each in types} == {filled}
 
 
+@pytest.mark.long
 def test_a_state_table_may_have_hundreds_of_columns(name: str, tmp_path: Path) -> None:
     table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"], "deletes": "mark"}
     wide = {f"c{number}": "long" for number in range(600)}
