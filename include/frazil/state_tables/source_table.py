@@ -136,7 +136,7 @@ class SourceSnapshot:
     ) -> Iterator[list[Keyed]]:
         """Read the rows of these keys, by the index of the key where its types allow it."""
         names = [f"k{index}" for index in range(len(pairings.keys))]
-        left = [_look_up(pairing) for pairing in pairings.keys]
+        left = [self._double_percents(_look_up(pairing)) for pairing in pairings.keys]
         lists = [
             sql.SQL("{}::{}[]").format(
                 sql.Placeholder(name), sql.Identifier(pairing.lookup_type or "text")
@@ -144,13 +144,19 @@ class SourceSnapshot:
             for name, pairing in zip(names, pairings.keys, strict=True)
         ]
         query = sql.SQL("{} WHERE ({}) IN (SELECT * FROM unnest({}))").format(
-            self._select(table, pairings), sql.SQL(", ").join(left), sql.SQL(", ").join(lists)
+            self._double_percents(self._select(table, pairings)),
+            sql.SQL(", ").join(left),
+            sql.SQL(", ").join(lists),
         )
         wanted = [key for key in keys if may_be_in_source(pairings.keys, key)]
         for start in range(0, len(wanted), _ROWS):
             part = wanted[start : start + _ROWS]
             given = dict(zip(names, map(list, zip(*part, strict=True)), strict=True))
             yield from self._read(query, pairings, given, has_parts=True)
+
+    def _double_percents(self, part: sql.Composable) -> sql.SQL:
+        """Return a part of a query with parameters: psycopg2 takes each `%` of it for one."""
+        return sql.SQL(part.as_string(self._connection).replace("%", "%%"))
 
     def _select(self, table: SourceTable, pairings: Pairings) -> sql.Composed:
         only = sql.SQL("ONLY" if table.is_plain else "")  # a child table has a topic of its own

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from support.postgres import MISSING, PASSWORD, PROGRAMS, USER, Database, start_postgres
-from support.source_lab import CONNECTION, SENTINEL, SourceLab
+from support.source_lab import CONNECTION, SENTINEL, Row, SourceLab
 
 from frazil.errors import (
     ConfigurationError,
@@ -269,6 +270,22 @@ def test_a_key_that_the_source_cannot_hold_is_extra(
     database.ask("DROP TABLE narrow")
     assert check.counts.extra == 1
     assert check.keys["extra"] == ({"id": str(key)},)
+
+
+def test_names_with_a_percent_sign_are_names(database: Database, tmp_path: Path) -> None:
+    database.ask('CREATE SCHEMA "half%s"')
+    database.ask('CREATE TABLE "half%s"."at 5%" ("a%(b)s" text PRIMARY KEY, "rate%" numeric(9, 2))')
+    database.ask("INSERT INTO \"half%s\".\"at 5%\" VALUES ('x', 1.5), ('y%', 2), ('z', 3)")
+    columns = {"id": 'string! from "a%(b)s"', "rate": 'decimal(9,2) from "rate%"'}
+    lab = SourceLab.make(database, tmp_path, "percent", columns)
+    rows = [("x", "1.5"), ("y%", "9"), ("%s", "4")]
+    made: list[Row] = [{"id": key, "rate": Decimal(rate)} for key, rate in rows]
+    lab.put(made, schema="half%s", table="at 5%")
+
+    check = lab.verify(wait=0)
+
+    assert check.source == "half%s.at 5% of connection shop_db"
+    assert check.counts == KeyCounts(equal=1, different=1, missing=1, extra=1)
 
 
 def test_columns_that_the_source_lacks_are_named(lab: SourceLab) -> None:
