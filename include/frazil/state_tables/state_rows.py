@@ -97,20 +97,26 @@ def read_batches(table: Table, names: tuple[str, ...]) -> Iterator[pa.RecordBatc
 
 
 def find_source(table: Table, stream: str) -> SourceName | None:
-    """Return the database, schema and table that the first row comes from; None without a row.
+    """Return the database, schema and table of the first row with an LSN; None without a row.
+
+    A row that a connector read in an incremental snapshot may have none.
 
     Raises:
-        IncompatibleTableError: the row has no LSN, so it is not from PostgreSQL.
+        IncompatibleTableError: no row has an LSN, so they are not from PostgreSQL.
     """
+    has_rows = False
     for batch in read_batches(table, (SOURCE,)):
-        if batch.num_rows:
-            found = batch[SOURCE][0].as_py() or {}
-            if found.get("lsn") is None:
-                raise IncompatibleTableError(
-                    f"stream {stream}: rows of {'.'.join(table.name())} have no _source.lsn: their "
-                    "source is not PostgreSQL",
-                    "only tables of PostgreSQL can be compared; `frazil audit` compares any state "
-                    "table with its changes",
-                )
+        source = batch[SOURCE]
+        known = source.filter(pc.is_valid(pc.struct_field(source, "lsn")))
+        if len(known):
+            found = known[0].as_py()
             return tuple(found.get(name) for name in _TABLE)
+        has_rows = has_rows or batch.num_rows > 0
+    if has_rows:
+        raise IncompatibleTableError(
+            f"stream {stream}: the rows of {'.'.join(table.name())} have no _source.lsn: their "
+            "source is not PostgreSQL",
+            "only tables of PostgreSQL can be compared; `frazil audit` compares any state "
+            "table with its changes",
+        )
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.postgres import MISSING, PASSWORD, PROGRAMS, USER, Database, start_postgres
-from support.source_lab import CONNECTION, SENTINEL, Row, SourceLab
+from support.source_lab import CONNECTION, COUNTS, SENTINEL, Row, SourceLab
 
 from frazil.errors import (
     ConfigurationError,
@@ -21,7 +21,7 @@ from frazil.errors import (
 from frazil.state_tables import source_check
 from frazil.state_tables.messages import KeyCounts
 from frazil.state_tables.source_values import SourceColumn, pair_columns
-from frazil.state_tables.state_rows import StateRows
+from frazil.state_tables.state_rows import StateRows, find_source
 from frazil.streams.column_types import parse_column
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PROGRAMS, reason=MISSING)]
@@ -355,6 +355,40 @@ def test_a_position_is_that_of_each_topic_s_partition(lab: SourceLab) -> None:
 
     assert rows.newest[("other", 0)] == 10
     assert len({*versions}) == len(versions)
+
+
+def test_rows_of_an_incremental_snapshot_may_have_no_lsn(
+    database: Database, tmp_path: Path
+) -> None:
+    database.ask("CREATE TABLE later (id bigint PRIMARY KEY, name text, doc text)")
+    database.ask("INSERT INTO later (id) VALUES (1), (2), (3)")
+    lab = SourceLab.make(database, tmp_path, "later", COLUMNS)
+    one, two, three = lab.read_source()
+    lab.put([one], lsn=None, snapshot="incremental")
+    lab.put([two])
+    lab.put([three], lsn=None, snapshot="incremental")
+
+    assert lab.verify().counts == KeyCounts(equal=3)
+
+
+def test_the_source_is_that_of_the_first_row_with_an_lsn(
+    database: Database, tmp_path: Path
+) -> None:
+    lab = SourceLab.make(database, tmp_path, "mixed", COLUMNS)
+    names: list[Row | None] = [
+        None,
+        {"db": "postgres", "schema": "public", "table": "other", "lsn": None},
+        {"db": "postgres", "schema": "public", "table": "mixed", "lsn": 7},
+    ]
+    kafka = {"topic": "orders", "partition": 0}
+    rows: list[Row] = [
+        {"id": at, "_source": source, "_kafka": {**kafka, "offset": at}}
+        for at, source in enumerate(names)
+    ]
+    lab.lake.put_state(rows, lab.lake.position(COUNTS))
+
+    table = lab.lake.store.load(lab.lake.state_name)
+    assert find_source(table, "mixed") == ("postgres", "public", "mixed")
 
 
 def test_a_source_that_has_no_lsn_is_refused(lab: SourceLab, tmp_path: Path) -> None:
