@@ -61,7 +61,7 @@ def erase(planned: str, params: Params, run_id: str) -> "Erased":
         "keys": Param(
             default=None,
             type=["null", "array"],
-            items={"type": "string", "pattern": "^[^=]+=.+$"},
+            items={"type": "string", "pattern": "^[^=]+="},
             title="Keys",
             description=KEYS,
         ),

@@ -111,9 +111,7 @@ FORM = {
     "batch": text_param(
         "Batch", "For waive: 32 hex digits, as in `frazil status`.", pattern=r"^[0-9a-f]{32}$"
     ),
-    "keys": list_param(
-        "Keys", "For erase, one per line: `customer_id=4711`.", pattern="^[^=]+=.+$"
-    ),
+    "keys": list_param("Keys", "For erase, one per line: `customer_id=4711`.", pattern="^[^=]+="),
     "keys_file": text_param("File of keys", "For erase, on the worker: `/run/secrets/keys`."),
     "old_connection": text_param("Old connection", "For move_cluster: `kafka_old`."),
     "next": list_param(

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from frazil.errors import ConfigurationError
 from frazil.migration.messages import CompareRequest, MoveRequest
 from frazil_airflow.dag_loading import load_streams_to_parse
-from frazil_airflow.params import read_form
+from frazil_airflow.params import read_erasure, read_form
 
 pytestmark = pytest.mark.airflow
 
@@ -344,6 +344,20 @@ def test_a_form_for_a_comparison_may_name_offsets(dags: Dags, given: list[str] |
     assert request.offsets == tuple(given or ())
     with pytest.raises(ParamValidationError):
         params["offsets"] = ["orders 5 to 9"]
+
+
+@pytest.mark.parametrize("dag_id", ["erase", "operate__orders"])
+def test_a_form_for_an_erasure_takes_an_empty_text_as_a_value(dags: Dags, dag_id: str) -> None:
+    params = dags[dag_id].params
+    given = ["tenant=", "id=x", "note=a\nb"]
+    params["keys"] = given
+
+    request = read_erasure({"stream": "orders", "keys": params.dump()["keys"]})
+
+    assert request.keys == tuple(given)
+    for unclear in ("tenant", "=x", ""):
+        with pytest.raises(ParamValidationError):
+            params["keys"] = [unclear]
 
 
 def test_a_form_for_a_move_takes_offsets_of_one_form_and_is_looked_at_first(dags: Dags) -> None:

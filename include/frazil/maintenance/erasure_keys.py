@@ -97,6 +97,8 @@ _FILE_FORM = (
     "give a text file with one COLUMN=VALUE per line; or a CSV file with the names of the key's "
     "columns in its first line, as tenant,id, and the values of one key in each further line"
 )
+_EMPTY = [""]
+"""A line of two quotes, as CSV has it: the only way to write an empty value that is alone."""
 _EXAMPLE = "write COLUMN=VALUE, as customer_id=4711; _kafka.key=VALUE is the record's raw key"
 
 
@@ -129,7 +131,7 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
     by_column: dict[str, list[str]] = {}
     for number, text in enumerate(texts, start=1):
         column, sign, value = text.partition("=")
-        if not (column and sign and value):
+        if not (column and sign):  # the table's types say whether a value may be empty
             raise ConfigurationError(f"key {number} of {len(texts)} is not COLUMN=VALUE", _EXAMPLE)
         if re.fullmatch(_UTF8, value) is None:
             raise ConfigurationError(
@@ -200,10 +202,12 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
     """
     try:
         lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-        rows = [row for row in lines if len(row) > 1 or "".join(row).strip()]
+        rows = [row for row in lines if len(row) > 1 or row == _EMPTY or "".join(row).strip()]
     except csv.Error:  # not chained: that it quotes no value is not promised
         raise ConfigurationError("the key file is not valid CSV", _FILE_FORM) from None
-    names, *found = rows
+    names, *found = rows or [_EMPTY]
+    if len(names) > 1:
+        found = [row for row in found if row != _EMPTY]
     problem = ""
     if not found:
         problem = "has one line and no `=` in it, so no key"
@@ -214,14 +218,21 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
     elif RAW_KEY in names and len(names) > 1:
         problem = f"names {RAW_KEY} beside other columns: give raw keys by --key"
     for number, row in enumerate(found, start=1):
-        if len(row) != len(names) or not all(row):
+        if fault := _describe_misfit(row, len(names)):
             problem = problem or (
                 f"names {len(names)} columns in its first line, and its key {number} of "
-                f"{len(found)} has {count_noun(sum(map(bool, row)), 'value')}"
+                f"{len(found)} has {fault}"
             )
     if problem:
         raise ConfigurationError(f"the key file {problem}", _FILE_FORM)
     return tuple(dict(zip(names, row, strict=True)) for row in found)
+
+
+def _describe_misfit(row: Sequence[str], columns: int) -> str:
+    """Return what a line has instead of one key; empty if it has one."""
+    if len(row) > 1 and not any(row):  # as a spreadsheet writes a blank line
+        return "only empty values: give such a key by --key"
+    return "" if len(row) == columns else count_noun(len(row), "value")
 
 
 def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
@@ -360,6 +371,11 @@ def _find_key_type(schema: Schema, column: str) -> IcebergType | None:
 
 def _read_value(kind: IcebergType, column: str, text: str) -> KeyValue:
     form = _FORMS.get(type(kind), _UTF8)
+    if not text and type(kind) in _FORMS:
+        raise ConfigurationError(
+            f"the value for {column} is empty, which is not a valid {kind}",
+            "give the value; only a text may be empty",
+        )
     try:
         is_written_so = re.fullmatch(form, text, re.DOTALL) is not None
         value = _to_literal(kind, text).to(kind) if is_written_so else None

@@ -8,8 +8,8 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException, ServerError
 from pyiceberg.table import FileScanTask
 from requests.exceptions import ReadTimeout
-from support.lake import Lake, Molds, make_stream
-from support.log_lake import LogInMemory, Pipeline, Records
+from support.lake import Lake, Molds, append, make_stream
+from support.log_lake import LogInMemory, Pipeline, Records, coordinate
 from support.scripted_catalog import (
     Answer,
     ScriptedCatalog,
@@ -152,7 +152,7 @@ def test_a_batch_that_overtakes_an_erasure_keeps_its_rows(
     assert (answer.findings, answer.counts.rows) == ((), 15)
 
 
-def append_letter(lake: Lake, attempt: str, offset: int, key: bytes) -> None:
+def append_letter(lake: Lake, attempt: str, offset: int, key: bytes | None) -> None:
     """Append a letter as an attempt that was never published leaves it."""
     letters = lake.store.load(lake.stream.dead_letters_table)
     kafka = {"topic": "orders", "partition": 0, "offset": offset, "key": key}
@@ -189,6 +189,25 @@ def test_letters_of_the_raw_key_and_of_erased_rows_go_too(
     assert (by_key.rows, by_key.dead_letters) == (0, 1)
     assert count_letters(lake) == 1
     assert pipeline.audit().findings == ()
+
+
+@pytest.mark.parametrize("text", ["customer=", "_kafka.key="])
+def test_an_empty_raw_key_is_a_key_and_not_that_of_all_records(
+    pipeline: Pipeline, work: Workspace, text: str
+) -> None:
+    lake = pipeline.lake
+    for offset, key in enumerate((b"", None, b"alice")):
+        append_letter(lake, "abandoned", offset, key)
+    row = {"id": 77, "customer": "", "_kafka": {**coordinate("orders", 1, 3), "key": b""}}
+    lake.table.delete("_kafka.partition == 1 AND _kafka.offset == 3")
+    append(lake.catalog, lake.table, [row])
+
+    planned = plan_erasure(work, ErasureRequest(stream="orders", keys=(text,)))
+    done = run(work, text)
+
+    assert (planned.rows, planned.dead_letters) == (1, 1)
+    assert (done.rows, done.dead_letters, count_letters(lake)) == (1, 1, 3)
+    assert lake.table.scan().count() == 13
 
 
 def test_a_letter_that_counts_may_go_and_its_batch_still_adds_up(
@@ -301,7 +320,8 @@ def test_no_value_of_a_key_is_kept_anywhere(pipeline: Pipeline, work: Workspace)
     [
         ((), "needs a key"),
         (("4711",), "key 1 of 1 is not COLUMN=VALUE"),
-        (("id=",), "key 1 of 1 is not COLUMN=VALUE"),
+        (("id=",), "the value for id is empty"),
+        (("=4711",), "key 1 of 1 is not COLUMN=VALUE"),
         (("id=4711x",), "a value for id is not a valid long"),
         (("id=99999999999999999999",), "a value for id is not a valid long"),
         (("id=4711.9",), "a value for id is not a valid long"),

@@ -56,7 +56,7 @@ VALUES: list[dict[str, object]] = [
         "who": {"id": "x", "age": 3},
     },
     {"who": None},
-    {"i": 8, "s": "", "who": {"id": None, "age": 4}},
+    {"i": 8, "s": "", "b": b"", "who": {"id": "", "age": 4}},
 ]
 
 
@@ -101,6 +101,30 @@ def find(lake: Lake, *texts: str) -> list[int]:
 )
 def test_a_key_of_any_type_finds_its_row(lake: Lake, text: str) -> None:
     assert find(lake, text) == [0]
+
+
+@pytest.mark.parametrize("column", ["s", "b"])
+def test_an_empty_text_is_a_value_and_finds_its_row_alone(tmp_path: Path, column: str) -> None:
+    table = {"name": "demo.orders", "partition_by": [column]}
+    lake = Lake(tmp_path, make_stream(value={"columns": COLUMNS}, table=table))
+    lake.begin()
+    put_values(lake)
+
+    found = [find(lake, text) for text in ("s=", "b=", "who.id=", "_kafka.key=")]
+    lake.catalog.close()
+    assert [len(each) for each in found] == [1, 1, 1, 0]
+
+
+def test_an_empty_text_is_not_a_row_without_a_value(lake: Lake) -> None:
+    assert [find(lake, text) for text in ("s=", "b=", "who.id=")] == [[2], [2], [2]]
+
+
+@pytest.mark.parametrize("column", ["i", "l", "d", "n", "u", "t", "z", "f", "who.age"])
+def test_an_empty_value_of_another_type_is_refused(lake: Lake, column: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"the value for {column} is empty") as refusal:
+        find(lake, "s=", f"{column}=")
+
+    assert "only a text" in refusal.value.next_step
 
 
 @pytest.mark.parametrize(
@@ -335,8 +359,53 @@ def test_a_listed_key_selects_dead_letters_by_the_column_of_the_raw_key(tmp_path
 
 
 @pytest.mark.parametrize(
+    ("text", "columns", "whole"),
+    [
+        ("i=1\ns=\n\n", {"i": ("1",), "s": ("",)}, ()),
+        ('s\n""\n\n \nx\n', {"s": ("", "x")}, ()),
+        ('s\r\nx\r\n\r\n""', {"s": ("x", "")}, ()),
+        ("i,s\n1,\n\n", {}, ({"i": "1", "s": ""},)),
+        ('i,s\n""\n1,""\n', {}, ({"i": "1", "s": ""},)),
+        ("s,b\n,x\n", {}, ({"s": "", "b": "x"},)),
+    ],
+)
+def test_a_file_may_have_empty_values_and_its_blank_lines_are_none(
+    tmp_path: Path, text: str, columns: dict[str, object], whole: tuple[object, ...]
+) -> None:
+    file = tmp_path / "keys.csv"
+    file.write_bytes(text.encode())
+    stream = make_stream(value={"columns": COLUMNS})
+
+    erased = load_keys(stream, ErasureRequest(stream="orders", keys_file=str(file)))
+
+    assert (erased.by_column, erased.whole) == (columns, whole)
+
+
+def test_a_whole_key_with_an_empty_part_finds_its_row_alone(lake: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "keys.csv"
+    request = ErasureRequest(stream="orders", keys_file=str(file))
+
+    def find_listed(text: str) -> list[int]:
+        file.write_text(text)
+        found = find_rows(
+            lake.table, select_rows_by_key(lake.table, load_keys(lake.stream, request))
+        )
+        return [offset for each in found for offset in np.flatnonzero(each.is_removed).tolist()]
+
+    assert find_listed("i,s\n8,\n") == [2]
+    assert find_listed("i,s\n7,\n8,a=b\n") == []
+    with pytest.raises(ConfigurationError, match="the value for i is empty"):
+        find_listed("i,s\n,x\n")
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
-    [("a, b\n1, 2\n", "blanks beside a name"), ("a,b\n,\n1,2\n", "key 1 of 2 has 0 values")],
+    [
+        ("a, b\n1, 2\n", "blanks beside a name"),
+        ("a,b\n,\n1,2\n", "its key 1 of 2 has only empty values"),
+        ("a\n\n", "has one line and no `=`"),
+        ('"  "\n', "has one line and no `=`"),
+    ],
 )
 def test_a_file_that_may_mean_other_keys_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "keys.csv"

@@ -191,6 +191,55 @@ def test_the_columns_of_a_key_are_one_key_together(
         assert {(row["id"], row["at"]) for row in left} == every - gone
 
 
+NAMED = {(1, ""), (1, "x"), (2, ""), (2, "x")}
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> StateLake:
+    """Rows whose key has a text, which may be empty."""
+    columns = {"id": "long!", "name": "string!", "op": "string", "at": "long"}
+    table = {"name": "states.orders", "mode": "upsert", "id_columns": ["id", "name"]}
+    lake = make_state_lake(
+        StateLake,
+        tmp_path,
+        "orders",
+        value={"columns": columns},
+        table={**table, "cdc_field": "op"},
+        order="kafka",
+    )
+    lake.produce(0, *(Change(n, "c", 5, name) for n, name in sorted(NAMED)))
+    lake.ingest_all()
+    rows = lake.table.scan().to_arrow().to_pylist()
+    position = lake.position(COUNTS).model_copy(update={"id_columns": ("id", "name")})
+    lake.put_state([{n: v for n, v in row.items() if n != "op"} for row in rows], position)
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("texts", "gone"),
+    [
+        (["id=1", "name="], {(1, "")}),
+        (["name=", "id=9"], set()),
+        (["id=1", "name=", "name=x"], {(1, ""), (1, "x")}),
+        (["name="], {(1, ""), (2, "")}),
+        ("id,name\n2,\n\n9,\n", {(2, "")}),
+        ("name,id\n,1\nx,2\n", {(1, ""), (2, "x")}),
+        ('name\n\n""\n', {(1, ""), (2, "")}),
+    ],
+)
+def test_an_empty_text_of_a_key_selects_no_other_key(
+    named: StateLake, texts: list[str] | str, gone: set[tuple[int, str]]
+) -> None:
+    if isinstance(texts, str):
+        run_file(named, texts)
+    else:
+        run(named, *texts)
+
+    for name in (named.stream.table.name, named.state_name):
+        left = named.store.load(name).scan().to_arrow().to_pylist()
+        assert {(row["id"], row["name"]) for row in left} == NAMED - gone
+
+
 def test_values_of_two_columns_that_may_be_any_pair_are_refused(pairs: StateLake) -> None:
     with pytest.raises(ConfigurationError, match="which belong together is not known") as refused:
         run(pairs, "id=1", "at=5", "id=2", "at=6")
@@ -248,7 +297,7 @@ def test_a_file_lists_whole_keys_of_several_columns(
         ("471,582\n471,583\n", "the first line of a CSV file of keys, is not one of them"),
         ("id,name\n1,x-471\n", "name is not one of them"),
         ("id,at\n471\n", "names 2 columns in its first line, and its key 1 of 1 has 1 value"),
-        ("id,at\n1,2\n471,\n", "its key 2 of 2 has 1 value"),
+        ("id,at\n1,2\n471,\n", "the value for at is empty"),
         ("id,at\n1,471,3\n", "its key 1 of 1 has 3 values"),
         ("id,at\n", "has one line"),
         ("id,id\n471,471\n", "names a column twice"),
