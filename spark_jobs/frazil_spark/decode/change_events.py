@@ -187,7 +187,7 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
     if op in _WITH_AFTER:
         after = envelope.get("after", _ABSENT)
         if not isinstance(after.value, dict):
-            return Flat(None, fault=NO_ENVELOPE, detail=f"op {op} without after")
+            return Flat(None, fault=NO_ENVELOPE, detail=_describe_no_row(op, envelope))
         fields, nodes = (
             split_object(after.text),
             fields_of((fields_of(schema) or {}).get("after")),
@@ -212,6 +212,13 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
     for name, text in (("_op", f'"{op}"'), ("_unavailable", unavailable), ("_source", source)):
         written.append(f'"{spec.prefix}{name}":{text}')
     return Flat(f"{{{','.join(written)}}}".encode())
+
+
+def _describe_no_row(op: str, envelope: Fields) -> str:
+    """Return why a change has no row: MongoDB's connector sends its documents as texts."""
+    if any(isinstance(envelope.get(name, _ABSENT).value, str) for name in ("before", "after")):
+        return f"op {op} with its row as a text: events of MongoDB's connector cannot be read"
+    return f"op {op} without after"
 
 
 def _write_fields(

@@ -311,6 +311,29 @@ def test_an_object_as_deep_as_spark_reads_is_flattened(*, has_events: bool) -> N
     assert fields["_frazil_rest"].value == f'{{"x":{deep}}}'
 
 
+@pytest.mark.parametrize("op", ["c", "r", "u"])
+@pytest.mark.parametrize(
+    ("after", "before", "detail"),
+    [
+        (None, None, "op {} without after"),
+        (None, {"id": 4711}, "op {} without after"),
+        ('{"_id": 4711}', None, "MongoDB"),
+        (None, '{"_id": 4711}', "MongoDB"),
+        ("", None, "MongoDB"),
+    ],
+)
+def test_a_document_as_text_is_told_from_a_change_without_after(
+    op: str, after: object, before: object, detail: str
+) -> None:
+    value = {"before": before, "after": after, "op": op, "source": {"db": "shop", "ts_ms": 1}}
+
+    flat = flatten_event(make_spec({"id": "long"}), b'{"id": "4711"}', json.dumps(value).encode())
+
+    assert (flat.payload, flat.fault) == (None, "not_an_envelope")
+    assert detail.format(op) in (flat.detail or "")
+    assert "4711" not in (flat.detail or "")
+
+
 def test_a_truncate_is_a_row_without_a_key_where_the_stream_says_so() -> None:
     spec = replace(make_spec({"id": "long"}), applies_truncate=True)
 
