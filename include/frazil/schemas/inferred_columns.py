@@ -37,6 +37,7 @@ from frazil.schemas.source_types import NotConvertibleError, Record
 from frazil.streams.change_events import FROM_KEY, OP
 from frazil.streams.column_types import Column, format_type, require_column
 from frazil.streams.models import Stream
+from frazil.streams.routes import SEPARATOR
 from frazil.workspace import Workspace
 
 _LOOKED_AT = 100
@@ -206,8 +207,8 @@ def with_event_key(work: Workspace, view: TableView | None = None) -> Workspace:
 
     Raises:
         RegistryUnavailableError, KafkaUnavailableError, UnknownTopicError: nothing was read.
-        UnknownSubjectError: there is no key yet.
-        SchemaMisfitError: the keys have no schema.
+        UnknownSubjectError: there is no record yet.
+        SchemaMisfitError: the keys have no schema, or the records no key.
         StreamFileError: the columns do not have the key.
     """
     stream = work.stream
@@ -278,14 +279,14 @@ def _read_json_key(work: Workspace) -> tuple[str, ...]:
     if found:
         return found
     raise UnknownSubjectError(
-        f"stream {stream.stream}: {', '.join(stream.source.names)} has no record with a key yet, "
-        f"which `id_columns: {FROM_KEY}` needs; nothing was read",
+        f"stream {stream.stream}: {', '.join(stream.source.names)} has no record yet, and "
+        f"`id_columns: {FROM_KEY}` needs the key of one; nothing was read",
         f"`frazil run {stream.stream}` once there are records, or name the columns in "
         f"table.id_columns of {stream.stream}.yaml",
     )
 
 
-def _fetch_keys(work: Workspace) -> Iterator[tuple[str, bytes]]:
+def _fetch_keys(work: Workspace) -> Iterator[tuple[str, bytes | None]]:
     """Yield the keys of the first records of each partition, with topic and partition."""
     isolation = work.stream.source.isolation
     consumer = OffsetConsumer(work.kafka, work.kafka_config)
@@ -293,25 +294,47 @@ def _fetch_keys(work: Workspace) -> Iterator[tuple[str, bytes]]:
         for number, part in enumerate(facts.partitions):
             span = OffsetRange(part.earliest, min(part.end, part.earliest + _LOOKED_AT))
             for each in consumer.fetch_records(facts.topic, number, span, isolation):
-                if each.key is not None:
-                    yield f"{facts.topic}-{number}", each.key
+                yield f"{facts.topic}-{number}", each.key
 
 
-def choose_key_fields(stream: Stream, keys: Iterable[tuple[str, bytes]]) -> tuple[str, ...]:
-    """Return the fields of the first schema in some keys, given with places; none without a key.
+def choose_key_fields(stream: Stream, keys: Iterable[tuple[str, bytes | None]]) -> tuple[str, ...]:
+    """Return the fields of the first schema in the keys of records, given with their places.
+
+    Returns:
+        No fields, if there are no records.
 
     Raises:
-        SchemaMisfitError: no key has a schema.
+        SchemaMisfitError: no key has a schema, or no record has a key.
     """
-    without = ""
+    without, keyless = "", 0
     for place, key in keys:
+        if key is None:
+            keyless += 1
+            continue
         fields = _read_schema(key)
         if fields:
             return fields
         without = without or place
     if without:
         raise _refuse(stream, f"the first key of {without} has no schema, nor have those behind it")
+    if keyless:
+        raise _refuse_keyless(stream, keyless)
     return ()
+
+
+def _refuse_keyless(stream: Stream, records: int) -> SchemaMisfitError:
+    """Return the error for a topic whose records have no key, as those of a table without one."""
+    first = "the first record" if records == 1 else f"the first {records} records"
+    has = "has" if records == 1 else "have"
+    is_derived = SEPARATOR in stream.stream and stream.route is None
+    return SchemaMisfitError(
+        f"stream {stream.stream}: {first} of {', '.join(stream.source.names)} {has} no key, which "
+        f"`id_columns: {FROM_KEY}` needs; nothing was read",
+        "give the source table a primary key, or Debezium `message.key.columns`, and read a new "
+        "topic; or name the columns in table.id_columns and mark them with `!`: a delete without "
+        "a key is a dead letter then"
+        + ("; or, with `topic_pattern`, add the topic to `source.exclude_topics`" * is_derived),
+    )
 
 
 def _read_schema(key: bytes) -> tuple[str, ...]:
