@@ -2,7 +2,8 @@
 
 A life of a key begins at its first change, after a delete, or where a row got this key instead of
 another one; in the last case it continues a life of that other key. The delete of the old key and
-the creation of the new one have the same position (LSN) in the source's log.
+the creation of the new one have the same position: the source's database, and the LSN in its log.
+A stream of several topics may have changes of several databases at one LSN.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ DELETES = "_frazil_deletes"
 ROW = "_frazil_row"
 LACKS = "_frazil_lacks"
 MOVED = "_frazil_moved"
-LSN = "_frazil_lsn"
+LSN, POSITION = "_frazil_lsn", "_frazil_position"
 IS_LAST = "_frazil_is_last"
 BEGIN = "_frazil_begin"
 KEEPS = "_frazil_keeps"
@@ -29,13 +30,15 @@ LIVE, PRESENT = "_frazil_live", "_frazil_present"
 ONLY_DELETES = "_frazil_only_deletes"
 NAME = "_frazil_name"
 ROOT, NEXT = "_frazil_root", "_frazil_next"
-"""The LSN at which a row got its key, and that at which the row of a still older key ended."""
+"""Where a row got its key, and where the row of a still older key ended: positions, structs, in
+whose comparisons a database that is null is equal to one that is null."""
 END, DEPTH = "_frazil_end", "_frazil_depth"
 OLD_KEY, OLD_KEYS = "_frazil_old_key", "_frazil_old_keys"
 _HAS_OLD_KEY = "coalesce(exists(_kafka.headers, h -> h.key = '__debezium.oldkey'), false)"
 EVENT_PATHS = (
     f"coalesce(_unavailable, array()) AS {LACKS}",
     f"_source.lsn AS {LSN}",
+    f"named_struct('db', _source.db, 'lsn', _source.lsn) AS {POSITION}",
     f"lower(_op) = 'c' AND {_HAS_OLD_KEY} AS {MOVED}",
     f"false AS {IS_LAST}",
 )
@@ -43,7 +46,7 @@ EVENT_PATHS = (
 
 
 class Lives(NamedTuple):
-    """The values of other keys' lives by the LSN at which they ended; and LSNs without a delete."""
+    """The values of other keys' lives by where they ended; and the LSNs without a delete."""
 
     values: DataFrame
     waiting: list[int]
@@ -67,7 +70,7 @@ def aggregate_life(names: Sequence[str]) -> list[Column]:
 
     Deletes that no other change follows, where they become a row, end no life of that row.
     """
-    begin = f"named_struct('at', {ORDER}, 'lsn', CASE WHEN {MOVED} THEN {LSN} END)"
+    begin = f"named_struct('at', {ORDER}, 'position', CASE WHEN {MOVED} THEN {POSITION} END)"
     ends = f"({DELETES} AND NOT {IS_LAST} OR {MOVED})"
     values = [
         f"max_by(named_struct('at', {ORDER}, 'value', {ROW}.{quote_name(name)}), {ORDER})"
@@ -120,12 +123,13 @@ def fill_from_other_keys(
     filled: DataFrame, history: DataFrame, ids: Sequence[str], names: Sequence[str]
 ) -> tuple[DataFrame, list[int]]:
     """Fill rows that got another key from the row of their old key; list the LSNs to wait for."""
-    moved = filled.where(f"size({UNFILLED}) > 0 AND {BEGIN}.lsn IS NOT NULL")
-    roots = moved.selectExpr(f"{BEGIN}.lsn AS {ROOT}", f"{BEGIN}.lsn AS {NEXT}").distinct()
+    position = f"{BEGIN}.position"
+    moved = filled.where(f"size({UNFILLED}) > 0 AND {position}.lsn IS NOT NULL")
+    roots = moved.selectExpr(f"{position} AS {ROOT}", f"{position} AS {NEXT}").distinct()
     if roots.isEmpty():
         return filled, []
     lives = trace_lives(history, roots.localCheckpoint(), ids, names)
-    joined = filled.join(lives.values, F.col(f"{BEGIN}.lsn") == F.col(ROOT), "left")
+    joined = filled.join(lives.values, F.col(position) == F.col(ROOT), "left")
     new, found = dict[str, Column](), []
     for index, name in enumerate(names):
         value = f"_frazil_value_{index}"
@@ -142,22 +146,23 @@ def fill_from_other_keys(
 def trace_lives(
     history: DataFrame, roots: DataFrame, ids: Sequence[str], names: Sequence[str]
 ) -> Lives:
-    """For each LSN, find the last known values of the row deleted there; follow key changes back.
+    """Find the last known values of the rows deleted at positions; follow key changes back.
 
     Of a delete that came twice, since a connector started over, the first one counts.
     """
     values = [f"_frazil_value_{index}" for index in range(len(names))]
-    deletes = history.where(F.expr(f"{DELETES} AND {LSN} IS NOT NULL")).select(*ids, ORDER, LSN)
+    ended = history.where(F.expr(f"{DELETES} AND {LSN} IS NOT NULL"))
+    deletes = ended.select(*ids, ORDER, POSITION)
     level, found, waiting = roots, list[DataFrame](), set[int]()
     while not level.isEmpty():
-        same = deletes.join(level, F.col(LSN) == F.col(NEXT))
+        same = deletes.join(level, F.col(POSITION) == F.col(NEXT))
         ends = same.groupBy(ROOT, NEXT).agg(
             F.min_by(F.struct(*ids), ORDER).alias(OLD_KEY),
             F.min(ORDER).alias(END),
             F.count_distinct(*ids).alias(OLD_KEYS),
         )
         ends = ends.localCheckpoint()
-        waiting |= {row[NEXT] for row in level.join(ends, NEXT, "left_anti").collect()}
+        waiting |= {row[NEXT]["lsn"] for row in level.join(ends, NEXT, "left_anti").collect()}
         of_one = ends.where(f"{OLD_KEYS} = 1").select(ROOT, NEXT, END, f"{OLD_KEY}.*")
         older = history.join(of_one, [*ids]).where(F.col(ORDER) < F.col(END))
         lives = older.groupBy(ROOT, NEXT).agg(*aggregate_life(names))
@@ -168,8 +173,8 @@ def trace_lives(
         found.append(lives)
         missing = " OR ".join(f"{value} IS NULL" for value in values)
         # An older life ended before: positions of a log that repeat make no circle.
-        level = lives.where(f"({missing}) AND {BEGIN}.lsn < {NEXT}").selectExpr(
-            ROOT, f"{BEGIN}.lsn AS {NEXT}"
+        level = lives.where(f"({missing}) AND {BEGIN}.position.lsn < {NEXT}.lsn").selectExpr(
+            ROOT, f"{BEGIN}.position AS {NEXT}"
         )
     every = reduce(DataFrame.unionByName, found)
     nearest = [

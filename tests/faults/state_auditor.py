@@ -62,12 +62,12 @@ class Fold:
         self.by_key: defaultdict[Key, list[Row]] = defaultdict(list)
         for row in sorted(rows, key=self._order):
             self.by_key[self.key_of(row)].append(row)
-        self.ends: dict[int, dict[Key, int]] = {}
+        self.ends: dict[tuple[object, object], dict[Key, int]] = {}
         if rules.has_events:
             for key, changes in self.by_key.items():
                 for index, row in enumerate(changes):
                     if self.is_delete(row) and (row["_source"] or {}).get("lsn") is not None:
-                        self.ends.setdefault(row["_source"]["lsn"], {}).setdefault(key, index)
+                        self.ends.setdefault(position_of(row), {}).setdefault(key, index)
 
     def _order(self, row: Row) -> tuple[object, ...]:
         topic, partition, offset = place_of(row)
@@ -113,13 +113,18 @@ class Fold:
                 if name not in lacks:
                     found.setdefault(name, value)
             if is_moved(row):
-                ended = self.ends.get(row["_source"]["lsn"], {})
+                ended = self.ends.get(position_of(row), {})
                 if len(ended) != 1:
                     break
                 ((key, index),) = ended.items()
             index -= 1
         columns = {name for name in self.by_key[key][0] if name not in OWN}
         return {name: found.get(name) for name in columns - {*self.rules.ids}}
+
+
+def position_of(row: Row) -> tuple[object, object]:
+    """Return where in its source a change was made: the database, and the position in its log."""
+    return row["_source"].get("db"), row["_source"]["lsn"]
 
 
 def is_moved(row: Row) -> bool:

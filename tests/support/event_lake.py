@@ -35,6 +35,7 @@ class Event(Change):
     lacks: tuple[str, ...] = ()
     moved: bool = False
     has_lsn: bool = True
+    db: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class EventLake(StackStateLake):
             **change.values,
             "_op": change.op,
             "_unavailable": [*change.lacks],
-            "_source": {"lsn": change.at if change.has_lsn else None},
+            "_source": {"lsn": change.at if change.has_lsn else None, "db": change.db},
             "_kafka": {**place, "timestamp": time, "headers": headers},
         }
 

@@ -20,16 +20,18 @@ class _Events:
     """The change events of a table, sorted by key and order; each is named by its index."""
 
     def __init__(self, ordered: pa.Table, ids: Sequence[str]) -> None:
-        """Read each event's key, operation, LSN and headers, and the columns that it lacks."""
+        """Read each event's key, operation, position and headers, and the columns that it lacks."""
         self.lacks = ordered[UNAVAILABLE].to_pylist()
         self.operations = [text.lower() for text in ordered[FLATTENED_OPERATION].to_pylist()]
         self.keys = list(zip(*(ordered[name].to_pylist() for name in ids), strict=True))
-        self.lsn = pc.struct_field(ordered[SOURCE].combine_chunks(), "lsn").to_pylist()
+        source = ordered[SOURCE].combine_chunks()
+        parts = [pc.struct_field(source, name).to_pylist() for name in ("db", "lsn")]
+        self.positions = list(zip(*parts, strict=True))
         self.headers = pc.struct_field(ordered[KAFKA_COLUMN].combine_chunks(), "headers")
-        self.deletes: dict[int, list[int]] = {}
+        self.deletes: dict[tuple[str | None, int], list[int]] = {}
         for index, operation in enumerate(self.operations):
-            if operation == "d" and self.lsn[index] is not None:
-                self.deletes.setdefault(self.lsn[index], []).append(index)
+            if operation == "d" and self.positions[index][1] is not None:
+                self.deletes.setdefault(self.positions[index], []).append(index)
 
     def find_older(self, index: int) -> int | None:
         """Return the change before this one in its row's life; None if the life began with it.
@@ -38,7 +40,7 @@ class _Events:
         """
         is_repeatable = self.operations[index] == "d"
         if self._is_moved(index):
-            ends = self.deletes.get(self.lsn[index], [])
+            ends = self.deletes.get(self.positions[index], [])
             if len({self.keys[each] for each in ends}) != 1:
                 return None
             # A delete that came twice ended the life at the first time.

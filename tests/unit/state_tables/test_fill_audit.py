@@ -91,6 +91,25 @@ def test_an_own_value_from_before_the_move_fills_nothing() -> None:
     assert fold(log)[2]["doc"] == "right"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"), [("shop", "mall"), ("shop", None), (None, "shop"), ("", None)]
+)
+def test_equal_positions_of_two_databases_are_two(one: str | None, other: str | None) -> None:
+    log = [
+        event
+        for key, name in ((1, one), (11, other))
+        for event in (
+            Event(key, "c", 1, values={**FULL, "doc": f"of {name}"}, db=name),
+            Event(key, "d", 5, db=name),
+            Event(key + 1, "c", 5, values={"name": "moved"}, lacks=LARGE, moved=True, db=name),
+        )
+    ]
+
+    found = fold(log)
+    assert [found[key]["doc"] for key in (2, 12)] == [f"of {one}", f"of {other}"]
+    assert [fold_independently(log)[key]["doc"] for key in (2, 12)] == [f"of {one}", f"of {other}"]
+
+
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_a_marked_delete_keeps_the_values_of_its_row(times: int) -> None:
     found = fold([Event(1, "c", 1, values=FULL), *[Event(1, "d", 2)] * times])
