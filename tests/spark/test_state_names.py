@@ -1,6 +1,7 @@
 """Columns and keys of any name that a stream file may have are merged."""
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,5 +182,23 @@ def test_columns_of_the_key_may_order_the_changes(name: str, tmp_path: Path) -> 
         lake.produce(0, *changes)
         lake.ingest_all()
         lake.merge()
+        assert audit_state(lake.store, lake.stream).findings == ()
+    assert {key: found[0] for key, found in lake.rows().items()} == {1: "uno", 3: "three"}
+
+
+def test_columns_of_the_key_may_change_their_order(name: str, tmp_path: Path) -> None:
+    ids = ("id", "at")
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": [*ids], "cdc_field": "op"}
+    lake = make_state_lake(StackStateLake, tmp_path, name, table=table, order="kafka")
+
+    for order, changes in (
+        (ids, [Change(1, "c", 1, "one"), Change(2, "c", 1, "two"), Change(3, "d", 1)]),
+        (ids[::-1], [Change(1, "u", 1, "uno"), Change(2, "d", 1), Change(3, "c", 1, "three")]),
+    ):
+        section = lake.stream.table.model_copy(update={"id_columns": order})
+        lake = replace(lake, stream=lake.stream.model_copy(update={"table": section}))
+        lake.produce(0, *changes)
+        lake.ingest_all()
+        assert lake.merge().rebuilt == ("first merge" if order == ids else "")
         assert audit_state(lake.store, lake.stream).findings == ()
     assert {key: found[0] for key, found in lake.rows().items()} == {1: "uno", 3: "three"}

@@ -120,7 +120,7 @@ class StateLake(Lake):
             snapshot_id=self.history.head,
             table_uuid=self.history.table_uuid,
             rules=hash_rules(self.stream),
-            id_columns=("id",),
+            id_columns=self.stream.table.id_columns,
             memory="m",
             counts=counts,
         )

@@ -7,7 +7,7 @@ replay, another writer) all changes are folded again, which is right whatever ha
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,10 +61,13 @@ class MergePlan:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def hash_rules(stream: Stream) -> str:
-    """Hash what decides about the rows of a state table, given its changes."""
-    table = stream.table
-    parts = [FOLD_CODE, table.id_columns, table.cdc_field, table.deletes, stream.sequence]
+def hash_rules(stream: Stream, ids: Sequence[str] | None = None) -> str:
+    """Hash what decides about the rows of a state table, given its changes.
+
+    `ids` are the columns of its key in the order of the hash to compare with: it decides nothing.
+    """
+    table, ids = stream.table, stream.table.id_columns if ids is None else ids
+    parts = [FOLD_CODE, ids, table.cdc_field, table.deletes, stream.sequence]
     if not is_added(stream, UNAVAILABLE):  # earlier releases left such a column out
         parts.append(UNAVAILABLE)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -154,12 +157,13 @@ def plan_merge(
 
 
 def _require_same_key(changes: History, stream: Stream, before: MergePosition | None) -> None:
-    if before is not None and before.id_columns != stream.table.id_columns:
+    if before is not None and {*before.id_columns} != {*stream.table.id_columns}:
         raise MergeHaltedError(
             f"stream {stream.stream}: the key of its state table is "
             f"{', '.join(before.id_columns)}, that of the stream file is "
             f"{', '.join(stream.table.id_columns)}; nothing was written",
-            "restore table.id_columns, or give the stream a new name and table",
+            "restore table.id_columns, or the columns of the key under value.columns, or give the "
+            "stream a new name and table",
         )
     if before is not None and before.table_uuid != changes.table_uuid:
         raise MergeHaltedError(
@@ -170,7 +174,7 @@ def _require_same_key(changes: History, stream: Stream, before: MergePosition | 
 
 
 def _require_same_rules(changes: History, stream: Stream, before: MergePosition) -> None:
-    if before.rules != hash_rules(stream):
+    if before.rules != hash_rules(stream, before.id_columns):
         raise MergeHaltedError(
             f"stream {stream.stream}: order, cdc_field or deletes changed since the last merge of "
             f"{changes.table}, or what a column means; nothing was written",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from faults.imagined_kafka import ImaginedLog
+from support.event_lake import EVENTS, Event, EventLake
 from support.state_lake import Change, StateLake, make_state_lake
 
 from frazil.errors import ForeignRollbackError, FrazilError, MergeHaltedError
@@ -12,9 +13,12 @@ from frazil.ledger import keys
 from frazil.ledger.state import StreamState
 from frazil.recovery.messages import RecoverRequest
 from frazil.recovery.rollback import plan_recovery, recover
+from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge import merge_changes
 from frazil.state_tables.merge_rules import find_position, plan_merge
 from frazil.state_tables.messages import MergeCounts, MergePosition, MergeRequest
+from frazil.state_tables.state_audit import audit_state
+from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
 COUNTS = MergeCounts(changes=1, inserted=1, updated=0, deleted=0, absent=0, superseded=0, stale=0)
@@ -138,3 +142,46 @@ def test_a_rebuild_still_refuses_another_change_table(lake: StateLake) -> None:
 
     with pytest.raises(MergeHaltedError, match="dropped and created again"):
         merge_changes(work, rebuild=True)
+
+
+class EventsWithoutSpark(StateLake):
+    """A stream of change events in a catalog of the test's own."""
+
+    make_row = staticmethod(EventLake.make_row)
+
+
+KEYED = {"id": "long!", "name": "string!", "doc": "string"}
+
+
+def merge_one_event(folder: Path) -> EventsWithoutSpark:
+    """Merge one event whose key has two columns, and publish another one."""
+    table = {"name": "states.orders", "mode": "upsert", "id_columns": ["id", "name"]}
+    sections = {**EVENTS, "value": {**EVENTS["value"], "columns": KEYED}, "table": table}
+    lake = make_state_lake(EventsWithoutSpark, folder, "orders", **sections)
+    lake.produce(0, Event(1, "c", 1, values={"name": "a", "doc": "one"}))
+    lake.ingest_all()
+    rows = lake.table.scan().to_arrow().drop_columns(["_op", "_unavailable"]).to_pylist()
+    lake.put_state(rows, lake.position(COUNTS))
+    lake.produce(0, Event(2, "c", 2, values={"name": "b", "doc": "two"}))
+    lake.ingest_all()
+    return lake
+
+
+@pytest.mark.parametrize("ids", [["name", "id"], "_from_debezium_key_"])
+def test_a_key_whose_columns_have_another_order_is_the_same_key(
+    tmp_path: Path, ids: str | list[str]
+) -> None:
+    lake, engine = merge_one_event(tmp_path), NoEngine()
+    content = lake.stream.model_dump(by_alias=True, exclude_unset=True)
+    content["table"]["id_columns"] = ids
+    kinds = KEYED if isinstance(ids, list) else {n: kind.rstrip("!") for n, kind in KEYED.items()}
+    content["value"]["columns"] = {name: kinds[name] for name in ("doc", "name", "id")}
+    work = Workspace(Stream.model_validate(content), lake.folder, "test")
+    vars(work).update(store=lake.store, engine=engine)
+
+    with pytest.raises(Reached):
+        merge_changes(work)
+
+    assert [each.added for each in engine.requests] == [{"orders": {0: [(1, 2)]}}]
+    assert engine.requests[0].id_columns == ("name", "id")
+    assert audit_state(lake.store, with_event_key(work).stream).findings == ()
