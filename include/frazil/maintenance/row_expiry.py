@@ -6,15 +6,18 @@ keys leave all its tables, and changes leave that newer ones have replaced (deci
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, In, IsNull, LessThan, Or
 from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from frazil.errors import IncompatibleTableError, StageStaleError
@@ -31,6 +34,7 @@ from frazil.ledger.coordinates import (
     Partition,
     count_coordinates,
     join_coordinates,
+    spread_runs,
 )
 from frazil.ledger.deletions import Deletion, parse_deleted
 from frazil.ledger.history import trace_steps
@@ -51,8 +55,10 @@ from frazil.maintenance.tables import (
     read_base_table,
     summarize_table,
 )
+from frazil.messages import count_noun
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import (
+    MergePlan,
     describe_more_than_additions,
     find_position,
     list_since,
@@ -68,6 +74,7 @@ from frazil.state_tables.trim_rules import (
     find_holding,
     find_open,
     flag_below,
+    flag_keys,
     limit_deletes,
     list_places,
     list_read_columns,
@@ -199,11 +206,13 @@ def select_expired_rows(
 class _Folded:
     """The changes that a state has folded at its merge position, without those removed since.
 
+    `state` is the table at that position: merges may go on meanwhile.
     `open_letters` are the offsets of the dead letters that were open there: each may become an
     older change, or has become one that is not folded yet.
     """
 
     position: MergePosition
+    state: Table
     changes: pa.Table
     history: History
     open_letters: Mapping[Partition, Offsets]
@@ -264,7 +273,8 @@ def _read_folded(work: Workspace) -> _Folded | str:
     changes = changes.filter(pa.array(~select_rows_at(removed).flag(changes)))
     letters = read_dead_letters(work.store.find(stream.dead_letters_table))
     steps = trace_steps(replace(view.history, head=position.snapshot_id), stream.stream)
-    return _Folded(position, changes, view.history, find_open(letters, steps))
+    open_letters = find_open(letters, steps)
+    return _Folded(position, state.table, changes, view.history, open_letters)
 
 
 def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpiryReport:
@@ -273,15 +283,8 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     assert rule is not None  # noqa: S101 - the caller has looked
     assert report.before_at is not None  # noqa: S101 - set together with the rule
     state = TableView(work.store, require_state(stream).name)
-    limit, _ = limit_times(state.table.schema(), stream, rule.column, report.before_at)
-    ids = stream.table.id_columns
-    places = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in PLACE)
-    with translated_errors(f"reading {state.name}"):
-        condition = LessThan(term=rule.column, value=limit)
-        old = state.table.scan(row_filter=condition, selected_fields=(*ids, *places)).to_arrow()
-    if not stream.sequence:  # a dead letter below a row may become an older change of its key
-        free = {p: folded.oldest_open.get(p, sys.maxsize) for p in list_places(old)}
-        old = old.filter(pa.array(flag_below(old, free)))
+    old = _find_old(work, folded, rule, report.before_at)
+    old = old.filter(pa.array(~_flag_touched(work, folded, old, state)))
     update = {"rows": len(old)}
     if report.dry_run:
         return report.model_copy(update=update)
@@ -295,13 +298,92 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
         keys.BY: stream.owner,
         keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
     }
-    gone = split_newest(stream, select_keys(folded.changes, old, ids))
+    gone = split_newest(stream, select_keys(folded.changes, old, stream.table.id_columns))
     landed = _delete_changes(work, folded, gone, words)
     numbers = tuple(each.entry.snapshot_id for each in landed)
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
-    delete_state_rows(state, select_rows_at(list_places(old)), deletion, numbers)
+    require = partial(_require_untouched, work, folded, old, numbers)
+    delete_state_rows(state, select_rows_at(list_places(old)), deletion, numbers, require)
     forget_deletes(work, merged)
     return report.model_copy(update={**update, "snapshot_ids": numbers})
+
+
+def _find_old(work: Workspace, folded: _Folded, rule: ExpireRows, before_at: datetime) -> pa.Table:
+    """Read key and coordinate of the rows that are too old, as they were at the merge position."""
+    stream, state = work.stream, folded.state
+    limit, _ = limit_times(state.schema(), stream, rule.column, before_at)
+    with translated_errors(f"reading {'.'.join(state.name())}"):
+        condition = LessThan(term=rule.column, value=limit)
+        old = state.scan(condition, _list_key(stream)).to_arrow()
+    if stream.sequence:
+        return old
+    # A dead letter below a row may become an older change of its key.
+    free = {p: folded.oldest_open.get(p, sys.maxsize) for p in list_places(old)}
+    return old.filter(pa.array(flag_below(old, free)))
+
+
+def _flag_touched(
+    work: Workspace, folded: _Folded, old: pa.Table, state: TableView, gone: Iterable[int] = ()
+) -> Flags:
+    """Flag the rows whose key has a change that was merged after the changes were read.
+
+    The snapshots `gone` have deleted changes since then.
+
+    Raises:
+        StageStaleError: the merge folded more than added changes.
+    """
+    stream, view = work.stream, TableView(work.store, work.stream.table.name)
+    position, before = find_position(state.history, stream.stream), folded.position
+    merged = replace(view.history, head=position.snapshot_id if position else None)
+    followed = before.model_copy(update={"erased": (*before.erased, *gone)})
+    plan = plan_merge(merged, stream, followed)
+    if position is not None and plan is None:
+        return np.zeros(len(old), dtype=np.bool_)
+    if plan is None or plan.added is None:
+        raise StageStaleError(
+            f"stream {stream.stream}: all changes were merged again while they were read; nothing "
+            "more was removed",
+            "run again",
+        )
+    return flag_keys(old, _read_added(view.table, plan, stream), stream.table.id_columns)
+
+
+def _read_added(changes: Table, plan: MergePlan, stream: Stream) -> pa.Table:
+    """Read key and coordinate of the changes that a merge added."""
+    runs = {(t, p): found for t, parts in (plan.added or {}).items() for p, found in parts.items()}
+    places = select_rows_at({each: spread_runs(found) for each, found in runs.items()})
+    with translated_errors(f"reading {stream.table.name}"):
+        scan = changes.scan(places.condition, _list_key(stream), snapshot_id=plan.head)
+        rows = scan.to_arrow()
+    return rows.filter(pa.array(places.flag(rows)))
+
+
+def _list_key(stream: Stream) -> tuple[str, ...]:
+    """List the columns of key and coordinate."""
+    return (*stream.table.id_columns, *(f"{keys.KAFKA_COLUMN}.{name}" for name in PLACE))
+
+
+def _require_untouched(
+    work: Workspace, folded: _Folded, old: pa.Table, gone: Iterable[int], state: TableView
+) -> None:
+    """Raise if a merge has folded changes of expired keys whose older changes are gone.
+
+    The state does not follow then, so the next merge folds all changes that are left.
+    """
+    position = find_position(state.history, work.stream.stream)
+    history = TableView(work.store, work.stream.table.name).history
+    merged = replace(history, head=position.snapshot_id if position else None)
+    since = list_since(merged, folded.position.snapshot_id) or []
+    if {*gone} <= {entry.snapshot_id for entry in since}:
+        return  # a merge has folded what is left
+    touched = int(np.count_nonzero(_flag_touched(work, folded, old, state, gone)))
+    if touched:
+        raise StageStaleError(
+            f"stream {work.stream.stream}: {count_noun(touched, 'key')} got changes that were "
+            "merged while older ones were removed; no row was removed",
+            f"run again after the next merge, which folds all changes: `frazil merge "
+            f"{work.stream.stream}`",
+        )
 
 
 def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpiryReport:

@@ -5,7 +5,7 @@ files. The snapshot that removes rows names the erasures of the change table tha
 the next merge then need not fold all changes again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -103,12 +103,21 @@ def erase_state(
     return remembered + rows + again, (view.reload(), memory)
 
 
+def _accept(_state: TableView) -> None:
+    """Accept the state as it is."""
+
+
 def delete_state_rows(
-    view: TableView, rows: RowsToDelete, deletion: Deletion, followed: Iterable[int]
+    view: TableView,
+    rows: RowsToDelete,
+    deletion: Deletion,
+    followed: Iterable[int],
+    require: Callable[[TableView], None] = _accept,
 ) -> int:
     """Delete rows of the state; its snapshot names the deletions of changes that it followed.
 
     A run that is repeated later, such as a cleared task, deletes what came in between, too.
+    `require` raises where the state that the commit is based on must not follow them.
 
     Returns:
         The number of rows, those of earlier attempts of the same run included.
@@ -119,7 +128,7 @@ def delete_state_rows(
     search, known, total = RowSearch(rows), frozenset(followed), 0
     for number in count(deletion.portion):
         portion = replace(deletion, portion=number)
-        attempt = partial(_try_erase, iterate_views(view), search, portion, known)
+        attempt = partial(_try_erase, iterate_views(view), search, portion, known, require)
         deleted = retry_commit(f"{deletion.kind} of {view.name}", attempt)
         if deleted is None:
             break
@@ -137,7 +146,11 @@ def _erase_deletes(
 
 
 def _try_erase(
-    views: Iterator[TableView], search: RowSearch, deletion: Deletion, followed: frozenset[int]
+    views: Iterator[TableView],
+    search: RowSearch,
+    deletion: Deletion,
+    followed: frozenset[int],
+    require: Callable[[TableView], None],
 ) -> int | None:
     """Try one commit, unless an earlier attempt landed; None if nothing is left to do.
 
@@ -154,6 +167,7 @@ def _try_erase(
     position = find_position(history, deletion.stream)
     if not affected and (position is None or followed <= {*position.erased}):
         return None
+    require(view)
     rows = count_rows(affected)
     summary = {
         **deletion.words,
@@ -164,12 +178,10 @@ def _try_erase(
         keys.RUN_ID: deletion.run_id,
     }
     if position is not None:
-        known = tuple(sorted({*position.erased, *followed}))
-        moved = position.model_copy(update={"erased": known})
+        moved = position.model_copy(update={"erased": tuple(sorted({*position.erased, *followed}))})
         summary[keys.merge_key(deletion.stream)] = moved.encode()
     added = build_deletion(table, affected, summary, search)
-    updates = commits.move_main(added)
     reach_failpoint("state.before-commit")
-    commit_once(view.store, table, {commits.MAIN: history.head}, updates)
+    commit_once(view.store, table, {commits.MAIN: history.head}, commits.move_main(added))
     reach_failpoint("state.after-commit")
     return rows

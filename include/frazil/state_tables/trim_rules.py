@@ -245,9 +245,13 @@ def list_places(rows: pa.Table) -> dict[Partition, Offsets]:
 
 def select_keys(changes: pa.Table, chosen: pa.Table, ids: Sequence[str]) -> pa.Table:
     """Return the changes of the keys of the chosen rows."""
-    wanted = set(_read_keys(chosen, ids))
-    flags = [key in wanted for key in _read_keys(changes, ids)]
-    return changes.filter(pa.array(flags, pa.bool_()))
+    return changes.filter(pa.array(flag_keys(changes, chosen, ids)))
+
+
+def flag_keys(rows: pa.Table, chosen: pa.Table, ids: Sequence[str]) -> Flags:
+    """Flag the rows that have the key of a chosen row."""
+    wanted = set(_read_keys(chosen, ids)) if len(chosen) else set()
+    return np.fromiter((key in wanted for key in _read_keys(rows, ids)), np.bool_, len(rows))
 
 
 def _read_keys(rows: pa.Table, ids: Sequence[str]) -> list[tuple[object, ...]]:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,11 @@ import pytest
 import time_machine
 from faults.state_auditor import Fold, StateRules, audit_state_table
 from pyiceberg.types import StringType
+from support.dated_lake import COUNTS, EXPIRE, KEEP, NOW, SECTIONS, Dated
 from support.event_lake import EVENTS, LARGE, Event, EventLake, Source
 from support.lake import append
-from support.log_lake import LogInMemory
 from support.scripted_catalog import honest, overtaken_by, refused
-from support.state_lake import BAD, Change, StateLake, make_state_lake
+from support.state_lake import BAD, Change, make_state_lake
 
 from frazil.errors import StageStaleError, TargetError
 from frazil.iceberg.table_schema import build_table_schema
@@ -25,88 +25,12 @@ from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import OffsetRange
-from frazil.maintenance.messages import RowExpiryReport
-from frazil.maintenance.row_expiry import expire_rows
-from frazil.observability.audit import audit_table
 from frazil.observability.audit_messages import Finding
 from frazil.recovery.replay_rules import list_erased_offsets, require_not_trimmed
 from frazil.state_tables.merge_rules import find_position, plan_merge
-from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
 from frazil.state_tables.trim_rules import Trimming, choose_trimmed, find_cut, find_holding
 from frazil.streams.models import Stream
-from frazil.workspace import Workspace
-
-NOW = datetime.now(UTC).replace(hour=12)
-COUNTS = MergeCounts(changes=0, inserted=0, updated=0, deleted=0, absent=0, superseded=0, stale=0)
-SECTIONS = {
-    "kafka": {
-        "order": "kafka",
-        "value": {"columns": {"id": "long!", "op": "string", "at": "long", "name": "string"}},
-    },
-    "sequence": {},
-}
-KEEP = {"changes": {"keep_days": 30}}
-EXPIRE = {"maintenance": {"expire_rows": {"column": "_kafka.timestamp", "keep_days": 60}}}
-
-
-@dataclass(frozen=True)
-class Dated(StateLake):
-    """Each record is so many days old as its sequence says."""
-
-    @staticmethod
-    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
-        row = StateLake.make_row(change, place)
-        return {**row, "_kafka": {**place, "timestamp": NOW - timedelta(days=100 - change.at)}}
-
-    def publish_at(self, days_ago: int, *parts: tuple[Change, ...]) -> None:
-        """Publish changes of the partitions so many days ago."""
-        with time_machine.travel(NOW - timedelta(days=days_ago)):
-            for number, changes in enumerate(parts):
-                self.produce(number, *changes)
-            self.ingest_all()
-
-    def merge(self) -> None:
-        """Write the state and its delete memory as a merge of all changes does."""
-        sequence = self.stream.sequence
-        fold = Fold(self.rules, self.table.scan().to_arrow().to_pylist())
-        rows, deletes = [], []
-        for _, winner in fold.winners():
-            place = {name: winner["_kafka"][name] for name in ("topic", "partition", "offset")}
-            if fold.is_delete(winner):
-                order = {"_sequence": {"s0": winner["at"]}} if sequence else {}
-                deletes.append({"id": winner["id"], **order, "_kafka": place, "memory": "m"})
-            else:
-                rows.append({name: value for name, value in winner.items() if name != "op"})
-        self.put_state(rows, self.position(COUNTS))
-        if deletes:
-            append(self.catalog, self.store.load(f"{self.state_name}__deletes"), deletes)
-
-    @property
-    def rules(self) -> StateRules:
-        return StateRules("orders", self.state_name, ("id",), self.stream.sequence, "op")
-
-    def find_wrong(self) -> list[object]:
-        """Let all audits look."""
-        log = LogInMemory()
-        for number, changes in enumerate(self.log):
-            log.produce(number, *range(len(changes)))
-        return [
-            *audit_table(self.store, self.stream, log).findings,
-            *audit_state_table(self.catalog, self.rules),
-        ]
-
-    def expire(self, run_id: str = "run", *, dry_run: bool = False) -> RowExpiryReport:
-        work = Workspace(self.stream, self.folder, run_id)
-        vars(work)["store"] = self.store
-        return expire_rows(work, dry_run=dry_run)
-
-    def changes_left(self) -> list[tuple[int, int]]:
-        return self.coordinates()
-
-    def deletes_left(self) -> list[int]:
-        memory = self.store.load(f"{self.state_name}__deletes").scan().to_arrow().to_pylist()
-        return sorted(row["id"] for row in memory)
 
 
 @pytest.fixture
