@@ -187,9 +187,12 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     )
     if not (request.has_events and request.former_names):
         return selected
-    pairs = [part for pair in request.former_names.items() for part in map(write_text, pair)]
-    present = f"coalesce(try_element_at(map({', '.join(pairs)}), name), name)"
-    return selected.withColumn(LACKS, F.expr(f"transform({LACKS}, name -> {present})"))
+    pairs = [
+        f"{write_text(name)}, array({', '.join(map(write_text, meant))})"
+        for name, meant in request.former_names.items()
+    ]
+    present = f"coalesce(try_element_at(map({', '.join(pairs)}), name), array(name))"
+    return selected.withColumn(LACKS, F.expr(f"flatten(transform({LACKS}, name -> {present}))"))
 
 
 def with_fields_of(changes: DataFrame, state: StructType) -> DataFrame:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import Stack
 from faults.state_auditor import StateRules, audit_state_table
+from pyiceberg.types import BinaryType
 from support.event_lake import EVENTS, Event, EventLake, Source
 from support.state_lake import Change, make_state_lake
 
@@ -135,4 +136,44 @@ def test_a_value_that_events_lack_is_found_after_its_column_was_renamed(
         rows = lake.store.load(lake.state_name).scan().to_arrow().to_pylist()
         found = {row["id"]: (row["name"], row["body"]) for row in rows}
         assert found == {1: ("a2", "large"), 2: ("b2", "other")}
+        assert audit_state(lake.store, lake.stream).findings == ()
+
+
+class ReplacedLake(EventLake):
+    """Events whose `doc` is a text first, then bytes; the column of the texts is set aside."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        row = EventLake.make_row(change, place)
+        is_text = isinstance(row.get("doc"), str)
+        return {**row, "doc_v3": row["doc"], "doc": None} if is_text else row
+
+
+def test_a_value_that_events_lack_is_found_after_its_column_was_replaced(
+    name: str, tmp_path: Path
+) -> None:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}
+    lake = make_state_lake(EventLake, tmp_path, name, **{**EVENTS, "table": table})
+    lake.produce(0, Event(1, "c", 1, values={"name": "a", "doc": "large"}))
+    lake.produce(0, Event(1, "u", 2, values={"name": "a2"}, lacks=("doc",)))
+    lake.produce(0, Event(2, "c", 3, values={"name": "b", "doc": "other"}))
+    lake.ingest_all()
+    lake.merge()
+    with lake.table.update_schema() as update:
+        update.rename_column("doc", "doc_v3")
+    with lake.table.update_schema() as update:
+        update.add_column("doc", BinaryType())
+    lake = ReplacedLake(lake.folder, lake.stream, lake.log)
+    lake.produce(0, Event(2, "u", 4, values={"name": "b2", "doc": b"new"}))
+    lake.produce(0, Event(2, "u", 5, values={"name": "b3"}, lacks=("doc",)))
+    lake.ingest_all()
+    lake.merge()
+    lake.produce(0, Event(1, "u", 6, values={"name": "a3"}, lacks=("doc",)))
+    lake.ingest_all()
+
+    for rebuild in (False, True):
+        lake.merge(rebuild=rebuild)
+        rows = lake.store.load(lake.state_name).scan().to_arrow().to_pylist()
+        found = {row["id"]: (row["name"], row["doc_v3"], row["doc"]) for row in rows}
+        assert found == {1: ("a3", "large", None), 2: ("b3", None, b"new")}
         assert audit_state(lake.store, lake.stream).findings == ()

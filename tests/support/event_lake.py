@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from support.state_lake import BIRTH, Change, StackStateLake
+from support.state_lake import BIRTH, Change, StackStateLake, StateLake
 
 COLUMNS = {
     "id": "long!",
@@ -63,6 +63,13 @@ class EventLake(StackStateLake):
         rows = {row["id"]: {name: row[name] for name in ("name", *LARGE)} for row in found}
         assert len(rows) == len(found)
         return rows
+
+
+@dataclass(frozen=True)
+class EventsWithoutSpark(StateLake):
+    """The same in a catalog of the test's own."""
+
+    make_row = staticmethod(EventLake.make_row)
 
 
 @dataclass

@@ -4,6 +4,7 @@ A column that the change table renames, widens or replaces is the same column th
 the rows of the state keep their values and nothing has to be folded again.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -171,17 +172,33 @@ def _can_promote(narrow: IcebergType, wide: IcebergType) -> bool:
     return narrow == wide or is_promotion
 
 
-def list_former_names(schemas: Iterable[Schema], current: Schema) -> dict[str, str]:
-    """Return former name → present name of the top-level columns that were renamed.
+def list_former_names(
+    schemas: Iterable[Schema], current: Schema, written: Collection[str] = ()
+) -> dict[str, tuple[str, ...]]:
+    """Return name → present names of the top-level columns that changes mean by it.
 
-    A name that two columns had, or that another column has now, is left out.
+    The former name of a renamed column means that column. The name of a column that a type change
+    replaced means both, the new one and the one set aside (`n_v3`): a change has values of one of
+    them only, and lacks none of the other. A column in `written` is none that was set aside.
+    Any other name that two columns had, or that another column has now, is left out.
     """
-    names = {field.field_id: field.name for field in current.fields}
-    former: dict[str, set[str]] = {}
+    present = {field.field_id: field.name for field in current.fields}
+    had: dict[str, set[str]] = {}
     for field in (each for schema in schemas for each in schema.fields):
-        if field.name not in names.values():
-            former.setdefault(field.name, set()).add(names.get(field.field_id, ""))
-    return {old: new for old, found in former.items() for new in found if new and len(found) == 1}
+        had.setdefault(field.name, set()).add(present.get(field.field_id, ""))
+    found = {}
+    for name, columns in had.items():
+        replaced = {each for each in columns - {*written} if _is_replaced(name, each)}
+        others = {name} if name in present.values() else columns - replaced
+        meant = replaced | (others if len(others) == 1 else set())
+        if meant - {name, ""}:
+            found[name] = tuple(sorted(meant - {""}))
+    return found
+
+
+def _is_replaced(name: str, present: str) -> bool:
+    """Return whether a column's name is what a type change makes of a name."""
+    return re.fullmatch(re.escape(name) + r"_v\d+(_\d+)?", present) is not None
 
 
 def encode_pairs(pairs: Mapping[int, int]) -> str:

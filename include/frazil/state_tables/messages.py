@@ -71,7 +71,8 @@ class MergeRequest(Message):
     the state. `sequence` are SQL paths, `operation` is the column that says what happened; with
     `has_added_operation` null is an upsert, since rows may be older than the column. With
     `has_events` the changes are change events, which may lack values; `former_names` → the columns
-    that had them, since an event names what it lacks as the column was called then.
+    that had them, since an event names what it lacks as the column was called then; the name of a
+    replaced column means both.
     """
 
     catalog: str
@@ -89,7 +90,7 @@ class MergeRequest(Message):
     marks: bool
     has_events: bool = False
     has_added_operation: bool = False
-    former_names: dict[str, str] = {}
+    former_names: dict[str, tuple[str, ...]] = {}
     waiting: tuple[int, ...] = ()
     session_conf: dict[str, str] = {}
 

@@ -140,15 +140,17 @@ def _read_folded(stream: Stream, changes: Table, position: MergePosition, state:
         names, folded = map_names(state, schema), scan.to_arrow()
     names = {name: names.get(name, name) for name in folded.column_names}
     if stream.value.change_events is not None:
-        former = list_former_names(changes.schemas().values(), schema)
-        folded = _rename_lacks(folded, names | {old: names[new] for old, new in former.items()})
+        written = stream.value.typed_columns
+        former = list_former_names(changes.schemas().values(), schema, written)
+        meant = {name: [names[each] for each in found] for name, found in former.items()}
+        folded = _rename_lacks(folded, {name: [new] for name, new in names.items()} | meant)
     return folded.rename_columns([names[name] for name in folded.column_names])
 
 
-def _rename_lacks(folded: pa.Table, names: Mapping[str, str]) -> pa.Table:
+def _rename_lacks(folded: pa.Table, names: Mapping[str, Sequence[str]]) -> pa.Table:
     """Give the columns that events lack the names that the state has for them."""
     lists = folded[UNAVAILABLE].to_pylist()
-    lacks = [each and [names.get(name, name) for name in each] for each in lists]
+    lacks = [each and [new for n in each for new in names.get(n, [n])] for each in lists]
     column = pa.array(lacks, folded.schema.field(UNAVAILABLE).type)
     return folded.set_column(folded.column_names.index(UNAVAILABLE), UNAVAILABLE, column)
 

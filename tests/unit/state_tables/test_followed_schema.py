@@ -165,8 +165,19 @@ def test_a_new_column_has_ids_of_the_state() -> None:
 def test_former_names_are_those_of_renamed_columns_that_no_other_column_has() -> None:
     first = build_table_schema(columns("a long; b long; c long"))
     renamed = evolve(first, columns("a long; d long; c long"))
-    replaced = evolve(renamed, columns("a string; d long; c long"))
+    reused = evolve(renamed, columns("a long; d long; c long; b long"))
 
-    assert list_former_names([first, renamed], renamed) == {"b": "d"}
-    assert list_former_names([first, renamed, replaced], replaced) == {"b": "d"}
+    assert list_former_names([first, renamed], renamed) == {"b": ("d",)}
+    assert list_former_names([first, renamed, reused], reused) == {}
     assert list_former_names([first], first) == {}
+
+
+def test_the_name_of_a_replaced_column_is_that_of_both() -> None:
+    first = build_table_schema(columns("a long; b long"))
+    second = evolve(first, columns("a string; b long"))
+    third = evolve(second, columns("a list<int>; b long"))
+    every = [first, second, third]
+
+    assert list_former_names(every[:2], second) == {"a": ("a", "a_v0")}
+    assert list_former_names(every, third) == {"a": ("a", "a_v0", "a_v1")}
+    assert list_former_names(every, third, written=("a", "a_v1", "b")) == {"a": ("a", "a_v0")}

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from faults.state_auditor import StateRules, audit_state_table
+from pyiceberg.types import BinaryType
+from support.event_lake import EVENTS, Event, EventsWithoutSpark
 from support.lake import Lake, append
 from support.log_lake import LogInMemory
 from support.state_lake import Change, StateLake, make_state_lake
@@ -186,3 +188,34 @@ def test_a_newest_position_of_a_newer_release_ends_the_audit(lake: StateLake) ->
 @pytest.mark.parametrize("invariant", ["M1", "M4", "M5"])
 def test_every_invariant_of_a_state_can_be_reported(invariant: str) -> None:
     assert Finding.model_validate({"invariant": invariant, "text": "x"}).text == "x"
+
+
+def make_replaced(folder: Path) -> EventsWithoutSpark:
+    """Merge an event that lacks a large value, then replace the column of that value."""
+    table = {"name": "states.orders", "mode": "upsert", "id_columns": ["id"]}
+    lake = make_state_lake(EventsWithoutSpark, folder, "orders", **{**EVENTS, "table": table})
+    lake.produce(0, Event(1, "c", 1, values={"name": "a", "doc": "large"}))
+    lake.produce(0, Event(1, "u", 2, values={"name": "a2"}, lacks=("doc",)))
+    lake.ingest_all()
+    row = next(r for r in lake.table.scan().to_arrow().to_pylist() if r["_op"] == "u")
+    lake.put_state([{**row, "doc": "large"}], lake.position(COUNTS))
+    with lake.table.update_schema() as update:
+        update.rename_column("doc", "doc_v3")
+    with lake.table.update_schema() as update:
+        update.add_column("doc", BinaryType())
+    return lake
+
+
+def test_a_value_that_an_event_lacks_is_right_after_its_column_was_replaced(tmp_path: Path) -> None:
+    lake = make_replaced(tmp_path)
+    lake.produce(0, Event(1, "u", 3, values={"name": "a3"}, lacks=("doc",)))
+    lake.produce(0, Event(2, "c", 4, values={"name": "b", "doc": b"new"}))
+    lake.produce(0, Event(2, "u", 5, values={"name": "b2"}, lacks=("doc",)))
+    lake.ingest_all()
+    lake.store.load(lake.state_name).delete("id == 1")
+    rows = {row["name"]: row for row in lake.table.scan().to_arrow().to_pylist()}
+
+    both = [{**rows["a3"], "doc_v3": "large"}, {**rows["b2"], "doc": b"new"}]
+    lake.put_state(both, lake.position(COUNTS))
+
+    assert audit_state(lake.store, lake.stream).findings == ()

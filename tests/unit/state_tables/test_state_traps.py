@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from faults.imagined_kafka import ImaginedLog
-from support.event_lake import EVENTS, Event, EventLake
+from support.event_lake import EVENTS, Event, EventsWithoutSpark
 from support.state_lake import Change, StateLake, make_state_lake
 
 from frazil.errors import ForeignRollbackError, FrazilError, MergeHaltedError
@@ -142,12 +142,6 @@ def test_a_rebuild_still_refuses_another_change_table(lake: StateLake) -> None:
 
     with pytest.raises(MergeHaltedError, match="dropped and created again"):
         merge_changes(work, rebuild=True)
-
-
-class EventsWithoutSpark(StateLake):
-    """A stream of change events in a catalog of the test's own."""
-
-    make_row = staticmethod(EventLake.make_row)
 
 
 KEYED = {"id": "long!", "name": "string!", "doc": "string"}
