@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param
 
 from frazil.recovery.messages import BackfillPlan, BackfillRequest, Window
-from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.manual_dag import manual_dag, require_as_asked
 from frazil_airflow.params import (
     Params,
     count_param,
@@ -55,25 +55,35 @@ def preview(params: Params, run_id: str) -> BackfillPlan:
 
 
 @frazil_task
-def list_windows(planned: str) -> list[object]:
+def list_windows(planned: str, params: Params, run_id: str) -> list[object]:
     """Return the windows, one for each task."""
-    return [window.model_dump(mode="json") for window in BackfillPlan.parse(planned).windows]
+    return [window.model_dump(mode="json") for window in read_windows(planned, params, run_id)]
+
+
+def read_windows(planned: str, params: Params, run_id: str) -> "tuple[Window, ...]":
+    """Return the planned windows, if they are what the form asks for."""
+    from frazil.workspace import open_workspace
+
+    request = read_form(BackfillRequest, params)
+    work = open_workspace(request.stream, run_id)
+    return require_as_asked(BackfillPlan.parse(planned), request, work).windows
 
 
 @frazil_task
-def fill(window: "Mapping[str, object]", run_id: str) -> "Filled":
+def fill(window: "Mapping[str, object]", params: Params, run_id: str) -> "Filled":
     """Stage, check and publish one window; a retry finds a published one."""
     from frazil.recovery.backfill import fill_window
     from frazil.workspace import open_workspace
 
-    wanted = Window.model_validate(window)
-    return fill_window(open_workspace(wanted.stream, run_id), wanted)
+    request = read_form(BackfillRequest, params)
+    work = open_workspace(request.stream, run_id)
+    return fill_window(work, require_as_asked(Window.model_validate(window), request, work))
 
 
-def fill_all(planned: str, run_id: str) -> str:
+def fill_all(planned: str, params: Params, run_id: str) -> str:
     """Fill one window after the other in one task, for the DAG of one stream."""
-    windows = BackfillPlan.parse(planned).windows
-    filled = [fill.function(window.model_dump(mode="json"), run_id) for window in windows]
+    windows = read_windows(planned, params, run_id)
+    filled = [fill.function(each.model_dump(mode="json"), params, run_id) for each in windows]
     return "\n".join(each.text for each in filled)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param
 
 from frazil.maintenance.messages import ErasurePlan
-from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.manual_dag import manual_dag, require_as_asked
 from frazil_airflow.params import Params, read_erasure, text_param
 from frazil_airflow.tasks import frazil_task
 
@@ -51,7 +51,8 @@ def erase(planned: str, params: Params, run_id: str) -> "Erased":
 
     request = read_erasure(params)
     work = open_workspace(request.stream, run_id)
-    return erase_keys(work, ErasurePlan.parse(planned), request)
+    plan = require_as_asked(ErasurePlan.parse(planned), request, work)
+    return erase_keys(work, plan, request)
 
 
 @manual_dag(

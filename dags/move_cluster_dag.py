@@ -26,7 +26,7 @@ from airflow.sdk import Param
 
 from frazil.ledger.offsets import OFFSET_LOCATION_PATTERN
 from frazil.migration.messages import MovePlan, MoveRequest
-from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.manual_dag import manual_dag, require_as_asked
 from frazil_airflow.params import Params, read_form, text_param
 from frazil_airflow.tasks import frazil_task
 
@@ -48,13 +48,14 @@ def preview(params: Params, run_id: str) -> MovePlan:
 
 
 @frazil_task
-def move(planned: str, run_id: str) -> "Moved":
+def move(planned: str, params: Params, run_id: str) -> "Moved":
     """Translate again and record the move; a retry finds the recorded move."""
     from frazil.migration.cluster_move import move_cluster as move_stream
     from frazil.workspace import open_workspace
 
-    plan = MovePlan.parse(planned)
-    return move_stream(open_workspace(plan.stream, run_id), plan)
+    request = read_form(MoveRequest, params)
+    work = open_workspace(request.stream, run_id)
+    return move_stream(work, require_as_asked(MovePlan.parse(planned), request, work))
 
 
 @manual_dag(

@@ -17,14 +17,12 @@ With Dry run off the decisions also need a reason; the table keeps it, with your
 """
 
 import inspect
-import json
 from collections.abc import Mapping
 from datetime import timedelta
 
 from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import AirflowSkipException
 
-from frazil.errors import ConfigurationError
 from frazil.ledger.keys import DEAD_LETTER_REASONS
 from frazil.ledger.offsets import OFFSET_LOCATION_PATTERN
 from frazil.messages import Message
@@ -148,26 +146,9 @@ def finish(stream: str, planned: str, params: Params, run_id: str) -> object:
     action = str(params["action"])
     if action == "recover":
         raise AirflowSkipException("the task rewind has rolled back")
-    require_own_stream(stream, planned)
     given = {"planned": planned, "params": choose_fields(stream, params), "run_id": run_id}
     finisher = load_function(action, ACTIONS[action][-1])
     return finisher(**{name: given[name] for name in inspect.signature(finisher).parameters})
-
-
-def require_own_stream(stream: str, planned: str) -> None:
-    """Check that a plan is for this DAG's stream: users may write the results of tasks.
-
-    Raises:
-        ConfigurationError: it is for another stream.
-    """
-    plan = json.loads(planned)
-    named = {plan["stream"], *(each["stream"] for each in plan.get("windows", ()))}
-    if named != {stream}:
-        raise ConfigurationError(
-            f"the plan is for {', '.join(sorted(named))}, not for stream {stream}; nothing was "
-            "written",
-            "trigger the DAG again",
-        )
 
 
 def plan_of(context: Context) -> RecoveryPlan | None:

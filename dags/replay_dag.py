@@ -21,7 +21,7 @@ replaces the rows again; the table still has each record once.
 from typing import TYPE_CHECKING
 
 from frazil.recovery.messages import ReplayPlan, ReplayRequest
-from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.manual_dag import manual_dag, require_as_asked
 from frazil_airflow.params import Params, instant_param, offsets_param, read_form
 from frazil_airflow.tasks import frazil_task
 
@@ -42,13 +42,14 @@ def preview(params: Params, run_id: str) -> ReplayPlan:
 
 
 @frazil_task
-def replay(planned: str, run_id: str) -> "Replayed":
+def replay(planned: str, params: Params, run_id: str) -> "Replayed":
     """Stage, check and publish the range; a retry finds a published one."""
     from frazil.recovery.replay import replay as replay_range
     from frazil.workspace import open_workspace
 
-    plan = ReplayPlan.parse(planned)
-    return replay_range(open_workspace(plan.stream, run_id), plan)
+    request = read_form(ReplayRequest, params)
+    work = open_workspace(request.stream, run_id)
+    return replay_range(work, require_as_asked(ReplayPlan.parse(planned), request, work))
 
 
 @manual_dag(

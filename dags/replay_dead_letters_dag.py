@@ -26,7 +26,7 @@ from airflow.sdk import Param
 
 from frazil.ledger.keys import DEAD_LETTER_REASONS
 from frazil.recovery.messages import DeadLetterChoice
-from frazil_airflow.manual_dag import manual_dag
+from frazil_airflow.manual_dag import manual_dag, require_as_asked
 from frazil_airflow.params import Params, instant_param, offsets_param, read_form
 from frazil_airflow.tasks import frazil_task
 
@@ -48,13 +48,15 @@ def check_parameters(params: Params, run_id: str) -> DeadLetterChoice:
 
 
 @frazil_task
-def redrive(planned: str, run_id: str) -> "RedriveReport":
+def redrive(planned: str, params: Params, run_id: str) -> "RedriveReport":
     """Decode the dead letters again; publish those that fit unless this is a dry run."""
     from frazil.recovery.redrive import redrive_dead_letters
     from frazil.workspace import open_workspace
 
-    chosen = DeadLetterChoice.parse(planned)
-    return redrive_dead_letters(open_workspace(chosen.stream, run_id), chosen)
+    choice = read_form(DeadLetterChoice, params)
+    work = open_workspace(choice.stream, run_id)
+    chosen = require_as_asked(DeadLetterChoice.parse(planned), choice, work)
+    return redrive_dead_letters(work, chosen)
 
 
 @manual_dag(

@@ -12,7 +12,6 @@ from airflow.sdk import DAG, Context
 from airflow.sdk.bases.decorator import DecoratedOperator
 
 from frazil.errors import ConfigurationError
-from frazil.recovery.messages import ReplayPlan
 from frazil_airflow.dag_loading import load_function
 from frazil_airflow.params import choose_fields
 from frazil_airflow.tasks import read_params
@@ -80,13 +79,6 @@ def test_another_stream_is_refused() -> None:
         choose_fields("orders", FORM | {"stream": "refunds"})
     with pytest.raises(ConfigurationError, match="operates orders only"):
         choose_fields("orders", FORM | {"stream": ["refunds"]})
-
-
-def test_a_plan_that_was_changed_to_another_stream_is_refused(dags: Dags) -> None:
-    forged = ReplayPlan.model_construct(stream="refunds", dry_run=False).model_dump_json()
-
-    with pytest.raises(ConfigurationError, match="the plan is for refunds, not for stream orders"):
-        function_of(dags, "finish")(stream="orders", planned=forged, params=FORM, run_id="r")
 
 
 def context_of(user: str | None, **params: object) -> Context:

@@ -218,7 +218,8 @@ def replay(work: Workspace, plan: ReplayPlan) -> Replayed:
             _FAILED_STEP,
         )
     left_out = list_erased_offsets(trace_steps(view.history, batch.stream), batch.offset_ranges)
-    decided = {"left_out": left_out, "decided_bad": count_bad(plan.differences)}
+    bad = count_bad(plan.differences)
+    decided = {"left_out": left_out, "decided_bad": bad, "waived": None}
     batch = batch.model_copy(update=decided)
     return _describe(batch, overwrite_ranges(work, view, batch, point, keys.REPLAY, _FAILED_STEP))
 
