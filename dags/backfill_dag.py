@@ -61,10 +61,12 @@ def list_windows(planned: str, params: Params, run_id: str) -> list[object]:
 
 
 def read_windows(planned: str, params: Params, run_id: str) -> "tuple[Window, ...]":
-    """Return the planned windows, if they are what the form asks for."""
+    """Return the planned windows, if they are what the form asks for and this is no dry run."""
+    from frazil.ledger.authors import require_not_dry_run
     from frazil.workspace import open_workspace
 
     request = read_form(BackfillRequest, params)
+    require_not_dry_run(request.stream, dry_run=request.dry_run)
     work = open_workspace(request.stream, run_id)
     return require_as_asked(BackfillPlan.parse(planned), request, work).windows
 
@@ -72,10 +74,12 @@ def read_windows(planned: str, params: Params, run_id: str) -> "tuple[Window, ..
 @frazil_task
 def fill(window: "Mapping[str, object]", params: Params, run_id: str) -> "Filled":
     """Stage, check and publish one window; a retry finds a published one."""
+    from frazil.ledger.authors import require_not_dry_run
     from frazil.recovery.backfill import fill_window
     from frazil.workspace import open_workspace
 
     request = read_form(BackfillRequest, params)
+    require_not_dry_run(request.stream, dry_run=request.dry_run)
     work = open_workspace(request.stream, run_id)
     return fill_window(work, require_as_asked(Window.model_validate(window), request, work))
 

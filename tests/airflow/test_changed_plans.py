@@ -4,7 +4,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -126,6 +126,13 @@ def change(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from ((f"windows.{n}", document | {name: [w]}) for n, w in change(value[0]))
 
 
+def make_dry(plan: Message) -> Message:
+    """Return the plan as a dry run makes it."""
+    if isinstance(plan, MovePlan):
+        return plan.model_copy(update={"request": make_dry(plan.request)})
+    return plan.model_copy(update={"dry_run": True} if "dry_run" in type(plan).model_fields else {})
+
+
 def list_changes(tasks: tuple[Task, ...]) -> list[object]:
     """List every task with every changed plan."""
     return [
@@ -171,6 +178,22 @@ def test_a_plan_as_it_was_made_goes_on(task: Task) -> None:
     unreached = pytest.raises(FrazilError, match=r"shop\.orders")  # the catalog has no table
     with nullcontext() if task.name == "list_windows" else unreached:
         task.run(task.plan)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.usefixtures("dags")
+def test_of_a_dry_run_a_task_that_is_cleared_writes_nothing(task: Task) -> None:
+    if task.dag == "replay_dead_letters":
+        pytest.skip("its only task after the form is the one that shows what would be restored")
+    with pytest.raises(ConfigurationError, match="this plan is a dry run"):
+        task.run(make_dry(task.plan), dry_run=True)
+
+
+def test_of_a_dry_run_the_finish_of_a_backfill_that_is_cleared_writes_nothing(dags: Dags) -> None:
+    task = replace(TASKS[1], form={**TASKS[1].form, "dry_run": True})
+
+    with pytest.raises(ConfigurationError, match="this plan is a dry run"):
+        task.run_in_operate(dags, make_dry(task.plan))
 
 
 def test_these_are_all_tasks_of_manual_dags_that_are_given_a_result(dags: Dags) -> None:
