@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import (
     TaskAwaitingInput,
 )
 
+from frazil.ledger.authors import require_not_dry_run
 from frazil.messages import count_noun
 from frazil.recovery.messages import RecoveryPlan
 from frazil_airflow.tasks import log_result, run_as_task
@@ -37,9 +38,10 @@ class RollBack(ApprovalOperator):
         """Roll back, or request an approval if the plan needs one."""
         with run_as_task(context, {}):
             plan = self.plan(context)
-        if plan is None:
-            self.log.info("no rollback")
-            return None
+            if plan is None:
+                self.log.info("no rollback")
+                return None
+            require_not_dry_run(plan.stream, dry_run=plan.request.dry_run)
         if not plan.needs_approval:
             self.log.info("no approval needed: %s", _describe_rows(plan))
             return self._roll_back(context, plan)

@@ -87,6 +87,15 @@ def test_the_approval_task_asks_airflow_for_connections_and_ends_with_our_error(
         task.execute(Context(params={"stream": "orders"}, run_id="r"))  # type: ignore[typeddict-item]
 
 
+def test_a_dry_run_whose_rollback_is_cleared_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+
+    with pytest.raises(AirflowFailException, match="this plan is a dry run"):
+        approval_task().execute(Context(params={}, run_id="r"))  # type: ignore[typeddict-item]
+
+
 @pytest.mark.parametrize(
     ("asked", "limit"), [(None, 30), (1_000_000, 30), (2, 2)], ids=["as it is", "laxer", "stricter"]
 )
