@@ -104,6 +104,13 @@ def name_of(user: dict[str, str] | None) -> str:
 
 
 def _describe_rows(plan: RecoveryPlan) -> str:
-    if plan.rows_removed is None:
-        return "remove an unknown number of rows"
-    return f"remove {count_noun(plan.rows_removed, 'row')}"
+    """Tell how many rows a rollback removes, and how many were removed before without a word."""
+    text = f"remove {_count(plan.rows_removed)}"
+    if plan.rows_removed_earlier == 0:
+        return text
+    earlier = _count(plan.rows_removed_earlier)
+    return f"{text}, after {earlier} by rollbacks of the last 24 hours without an approval"
+
+
+def _count(rows: int | None) -> str:
+    return "an unknown number of rows" if rows is None else count_noun(rows, "row")

@@ -34,6 +34,7 @@ def plan_of(**facts: object) -> RecoveryPlan:
     return RecoveryPlan.model_validate(given)
 
 
+MEANT = RecoverRequest(stream="orders", to_snapshot=1, by="jane", reason="why", dry_run=False)
 PLANNED = plan_of(rows_removed=101).model_dump_json()
 
 
@@ -43,6 +44,9 @@ PLANNED = plan_of(rows_removed=101).model_dump_json()
         (plan_of(), False),
         (plan_of(rows_removed=101), True),
         (plan_of(rows_removed=None), True),
+        (plan_of(rows_removed_earlier=1), True),
+        (plan_of(rows_removed=-1, rows_removed_earlier=200), False),
+        (plan_of(rows_removed_earlier=None), True),
         (plan_of(foreign_snapshots=1), True),
         (plan_of(lost={"orders": {"orders": {0: (1, 2)}}}), True),
         (plan_of(target_id=None, rows_removed=None), False),
@@ -52,6 +56,9 @@ PLANNED = plan_of(rows_removed=101).model_dump_json()
         "as many rows as may go",
         "one row more",
         "nobody knows how many rows",
+        "one row more, with those of earlier rollbacks",
+        "rows that come back, after others that went",
+        "nobody knows how many rows went before",
         "changes by others that nothing brings back",
         "records that Kafka no longer holds",
         "an answer to a halt",
@@ -60,6 +67,16 @@ PLANNED = plan_of(rows_removed=101).model_dump_json()
 )
 def test_a_second_person_is_asked(plan: RecoveryPlan, is_asked: bool) -> None:  # noqa: FBT001
     assert plan.needs_approval is is_asked
+
+
+def test_the_question_tells_what_earlier_rollbacks_removed() -> None:
+    task, dry = approval_task(), plan_of(rows_removed_earlier=1)
+    task.plan = lambda _: dry.model_copy(update={"request": MEANT})
+
+    with pytest.raises(KeyError):  # there is no Airflow that could ask
+        task.execute(Context())
+
+    assert "remove 100 rows, after 1 row by rollbacks of the last 24 hours" in task.subject
 
 
 def test_an_action_that_is_no_rollback_passes_by() -> None:

@@ -60,6 +60,8 @@ class RecoveryPlan(Message):
     `rows_removed` and `snapshots_removed` are removed from main. `again` is what each stream reads
     again, `lost` the part of it that Kafka no longer has, `windows_lost` the number of backfilled
     windows that cannot be filled again. `erased_rows` were erased after the target and come back.
+    `rows_removed_earlier` were removed by this table's rollbacks of the last day that no second
+    person approved. None is an unknown number.
     """
 
     stream: str
@@ -70,6 +72,7 @@ class RecoveryPlan(Message):
     target_at: str | None = None
     rows_removed: int | None = Field(None, alias="rows_going")
     snapshots_removed: tuple[str, ...] = Field((), alias="snapshots_going")
+    rows_removed_earlier: int | None = Field(0, exclude_if=lambda rows: rows == 0)
     foreign_snapshots: int = 0
     erased_rows: int = 0
     again: dict[str, PlainRanges] = Field(default_factory=dict)
@@ -87,12 +90,13 @@ class RecoveryPlan(Message):
     def needs_approval(self) -> bool:
         """Return whether a second person must approve.
 
-        That is so for many rows, and where records or other writers' changes are lost or erased
-        rows come back. What `skip` leaves out is lost too.
+        That is so for many rows, those of earlier rollbacks included, and where records or other
+        writers' changes are lost or erased rows come back. What `skip` leaves out is lost too.
         """
-        is_large = self.target_id is not None and (
-            self.rows_removed is None or self.rows_removed > self.approval_rows
-        )
+        removed, earlier = self.rows_removed, self.rows_removed_earlier
+        is_unknown = removed is None or (removed > 0 and earlier is None)
+        is_many = (removed or 0) > 0 and (removed or 0) + (earlier or 0) > self.approval_rows
+        is_large = self.target_id is not None and (is_unknown or is_many)
         undone = self.foreign_snapshots + self.erased_rows
         is_loss = bool(self.lost) or self.request.answer == "skip"
         return is_large or is_loss or self.windows_lost + undone > 0
@@ -107,36 +111,6 @@ class Recovered(Message):
     outcome: Literal["RECORDED", "ALREADY"]
     snapshot_id: int | None
     text: str
-
-
-def validate_one_target(request: RecoverRequest) -> None:
-    """Require exactly one target or resolution.
-
-    Raises:
-        ConfigurationError: none or several are given.
-    """
-    options = {
-        "--to-snapshot": request.to_snapshot is not None,
-        "--to-time": bool(request.to_time),
-        "--to-offset": bool(request.to_offset),
-        "--reingest": request.answer == "reingest",
-        "--skip": request.answer == "skip",
-        "--new-table": request.answer == "new-table",
-    }
-    given = [option for option, is_given in options.items() if is_given]
-    if len(given) != 1:
-        found = " and ".join(given) or "none"
-        raise ConfigurationError(
-            f"recover of stream {request.stream} needs exactly one of {', '.join(options)}; given: "
-            f"{found}",
-            f"`frazil snapshots {request.stream}` lists possible targets; `frazil status "
-            f"{request.stream}` shows what a halted stream needs",
-        )
-    if request.accept_gap and request.answer is not None:
-        raise ConfigurationError(
-            f"--accept-gap is for a rollback to a snapshot, not for {given[0]}",
-            f"`frazil accept-gap {request.stream}` records a gap without a rollback",
-        )
 
 
 class ReplayRequest(Message):

@@ -37,7 +37,6 @@ from frazil.recovery.messages import (
     Recovered,
     RecoverRequest,
     RecoveryPlan,
-    validate_one_target,
 )
 from frazil.recovery.retention_check import (
     LostRanges,
@@ -49,9 +48,11 @@ from frazil.recovery.retention_check import (
 )
 from frazil.recovery.rollback_rules import (
     Rollback,
+    add_earlier_rollbacks,
     choose_target,
     decide_rollback,
     describe_rollback,
+    validate_one_target,
 )
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace, retention_window
@@ -86,7 +87,8 @@ def plan_recovery(work: Workspace, request: RecoverRequest) -> RecoveryPlan:
         return _new_plan(work, request, text, history.head)
     target = choose_target(history, work.stream.stream, request)
     effects = _decide(work, history, request, target.snapshot_id)
-    return describe_rollback(_new_plan(work, request, "", history.head), *effects)
+    plan = describe_rollback(_new_plan(work, request, "", history.head), *effects)
+    return add_earlier_rollbacks(plan, history, int(time.time() * 1000))
 
 
 def _decide(

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
 
-from frazil.errors import NothingToDecideError, TargetError
+from frazil.errors import ConfigurationError, NothingToDecideError, TargetError
 from frazil.ledger import keys
 from frazil.ledger.deletions import count_erased
 from frazil.ledger.foreign_snapshots import list_foreign_snapshots
@@ -33,7 +33,37 @@ from frazil.ledger.state import StreamState, parse_state
 from frazil.messages import count_noun
 from frazil.recovery.backfill_rules import list_backfilled
 from frazil.recovery.messages import RecoverRequest, RecoveryPlan
-from frazil.streams.timestamps import from_epoch_ms, read_instant
+from frazil.streams.timestamps import DAY_MS, from_epoch_ms, read_instant
+
+
+def validate_one_target(request: RecoverRequest) -> None:
+    """Require exactly one target or resolution.
+
+    Raises:
+        ConfigurationError: none or several are given.
+    """
+    options = {
+        "--to-snapshot": request.to_snapshot is not None,
+        "--to-time": bool(request.to_time),
+        "--to-offset": bool(request.to_offset),
+        "--reingest": request.answer == "reingest",
+        "--skip": request.answer == "skip",
+        "--new-table": request.answer == "new-table",
+    }
+    given = [option for option, is_given in options.items() if is_given]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise ConfigurationError(
+            f"recover of stream {request.stream} needs exactly one of {', '.join(options)}; given: "
+            f"{found}",
+            f"`frazil snapshots {request.stream}` lists possible targets; `frazil status "
+            f"{request.stream}` shows what a halted stream needs",
+        )
+    if request.accept_gap and request.answer is not None:
+        raise ConfigurationError(
+            f"--accept-gap is for a rollback to a snapshot, not for {given[0]}",
+            f"`frazil accept-gap {request.stream}` records a gap without a rollback",
+        )
 
 
 @dataclass(frozen=True)
@@ -297,6 +327,42 @@ def describe_rollback(
             "text": "\n".join(lines),
         }
     )
+
+
+def add_earlier_rollbacks(plan: RecoveryPlan, history: History, now_ms: int) -> RecoveryPlan:
+    """Add to a plan the rows of this table's rollbacks of the last day that nobody approved.
+
+    Many small rollbacks need the same approval as a large one. A later rollback takes an earlier
+    one off main, so where main has one the earlier ones are looked for among all snapshots.
+    """
+    known = {entry.snapshot_id: entry for entry in walk_ancestors(history)} | dict(history.entries)
+    if _list_rollbacks(known, now_ms):
+        known = {**history.load_archive().entries, **known}
+    earlier = [
+        _count_removed(entry, known)
+        for entry in _list_rollbacks(known, now_ms)
+        if keys.APPROVED_BY not in entry.summary
+    ]
+    if not any(rows != 0 for rows in earlier):
+        return plan.model_copy(update={"rows_removed_earlier": 0})
+    total = None if None in earlier else sum(rows or 0 for rows in earlier)
+    rows = "an unknown number of rows" if total is None else count_noun(total, "row")
+    text = f"earlier rollbacks of the last 24 hours without an approval removed {rows}"
+    update = {"rows_removed_earlier": total, "text": f"{plan.text}\n{text}"}
+    return plan.model_copy(update=update)
+
+
+def _list_rollbacks(known: Mapping[int, LedgerEntry], now_ms: int) -> list[LedgerEntry]:
+    """Return the rollbacks of the last day."""
+    day = (entry for entry in known.values() if entry.committed_at_ms > now_ms - DAY_MS)
+    return [entry for entry in day if keys.ABANDONED_HEAD in entry.summary]
+
+
+def _count_removed(rewind: LedgerEntry, known: Mapping[int, LedgerEntry]) -> int | None:
+    """Return how many rows a rollback removed; None if a summary does not have the number."""
+    abandoned = known.get(int(rewind.summary[keys.ABANDONED_HEAD]))
+    before, after = count_rows(abandoned) if abandoned else None, count_rows(rewind)
+    return None if before is None or after is None else max(0, before - after)
 
 
 def _format(rows: int | None) -> str:
