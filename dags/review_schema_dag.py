@@ -15,8 +15,8 @@ yourself to see a pending change. Decide under *Required Actions*, through the R
 **Inputs.** The stream; a review id, if the decision is for that review only.
 
 *Quarantine* needs values with a schema id and a stream file that lists no columns. Where it is
-unavailable the text gives the reason, and it is not offered. If a decision cannot be applied, the
-question is asked again in a run `…__again`.
+unavailable the text gives the reason, and it is not offered. If a decision cannot be applied, or
+none comes within 30 days, the question is asked again in a run `…__again`.
 
 **What a retry does.** Compares again. A decision on a closed review changes nothing.
 
@@ -29,16 +29,20 @@ from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context, Param
-from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    TaskAwaitingInput,
+)
 
-from frazil.ledger.authors import Author
 from frazil_airflow.approval import name_of
-from frazil_airflow.dag_runs import REVIEW_DAG
+from frazil_airflow.dag_runs import REVIEW_DAG, ask_again
 from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import Params, ReviewForm, read_form, stream_param, text_param
 from frazil_airflow.tasks import frazil_task, log_result, run_as_task
 
 ACCEPT, QUARANTINE, STOP = "Accept", "Quarantine", "Stop"
+ASKED_AGAIN = "Nothing was written, and the question is asked again in another run."
 
 
 class Decide(HITLOperator):
@@ -60,17 +64,23 @@ class Decide(HITLOperator):
             raise
 
     def execute_complete(self, context: Context, event: dict[str, Any], review: str = "") -> object:
-        """Apply the answer of the person whom Airflow names."""
+        """Apply the answer of the person whom Airflow names; without one in time ask again.
+
+        Raises:
+            AirflowFailException: no user answered in time, or the answer cannot be applied.
+        """
+        form, run_id = read_form_of(context), context["run_id"]
+        if event.get("error_type") == "timeout":
+            ask_again(run_id, str(form["stream"]), review)
+            limit = f"{self.response_timeout.days} days" if self.response_timeout else "time"
+            raise AirflowFailException(f"Not decided: no answer within {limit}. {ASKED_AGAIN}")
         answer = super().execute_complete(context, event)
         (choice,) = answer["chosen_options"]
-        reason = answer["params_input"].get("reason")
+        by = name_of(answer["responded_by_user"]) or "unknown"
+        given = str(answer["params_input"].get("reason") or "").strip()
+        reason = given or f"{choice} in Airflow, run {run_id}"
         with run_as_task(context, {}):
-            author = Author(
-                by=name_of(answer["responded_by_user"]) or "unknown",
-                reason=reason or f"{choice} in Airflow, run {context['run_id']}",
-            )
-            form = read_form_of(context)
-            return log_result(decide(form, context["run_id"], review, choice, author))
+            return log_result(decide(form, run_id, review, choice, (by, reason)))
 
 
 def read_form_of(context: Context) -> Params:
@@ -108,17 +118,19 @@ def list_options(facts: Mapping[str, object]) -> list[str]:
     return [*accept, *([QUARANTINE] if is_reviewed and not facts["barred"] else []), STOP]
 
 
-def decide(params: Params, run_id: str, review: str, choice: str, author: Author) -> str:
-    """Apply the change, or record who quarantined or stopped it."""
+def decide(
+    params: Params, run_id: str, review: str, choice: str, signature: tuple[str, str]
+) -> str:
+    """Apply the change, or record who quarantined or stopped it; `signature` is name and reason."""
     from frazil.errors import FrazilError, NothingToDecideError
+    from frazil.ledger.authors import Author
     from frazil.schemas.evolution import accept_schema, quarantine_schema, stop_schema
     from frazil.workspace import open_workspace
-    from frazil_airflow.dag_runs import ask_again
 
     decisions = {ACCEPT: accept_schema, QUARANTINE: quarantine_schema, STOP: stop_schema}
     work = open_workspace(read_form(ReviewForm, params).stream, run_id)
     try:
-        decision = decisions[choice](work, author, review)
+        decision = decisions[choice](work, Author(*signature), review)
     except NothingToDecideError:
         raise
     except FrazilError as error:

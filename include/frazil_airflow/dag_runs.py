@@ -5,6 +5,7 @@ that trigger runs would be two more tasks in each ingest DAG. tests/e2e fails if
 """
 
 import logging
+import re
 import time
 
 from airflow.sdk import get_current_context
@@ -70,8 +71,19 @@ def find_awaited_pool(stream: Stream) -> str:
 
 
 def ask_again(run_id: str, stream: str, review_id: str) -> None:
-    """Trigger a review again whose decision could not be applied."""
-    _trigger(REVIEW_DAG, f"{run_id}__again", {"stream": stream, "review": review_id})
+    """Trigger a review again that had no answer, or one that could not be applied."""
+    _trigger(REVIEW_DAG, name_next_question(run_id), {"stream": stream, "review": review_id})
+
+
+def name_next_question(run_id: str) -> str:
+    """Return the id of the run that asks again: `…__again`, then `…__again2`.
+
+    It counts because Airflow limits the length of ids, and runs no id twice.
+    """
+    asked = re.search(r"__again(\d*)$", run_id)
+    if asked is None:
+        return f"{run_id}__again"
+    return f"{run_id[: asked.start()]}__again{int(asked[1] or 1) + 1}"
 
 
 def _trigger(dag_id: str, run_id: str, conf: dict[str, str]) -> None:
