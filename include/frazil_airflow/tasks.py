@@ -180,7 +180,7 @@ def read_params(context: Context) -> Mapping[str, object]:
     user = context["dag_run"].triggering_user_name or ""
     if given.get("by") not in (None, "", user):
         raise ConfigurationError(
-            f"`by` is {given['by']}, but {user or 'no known user'} triggered this run; nothing was "
+            f"`by` is not {user or 'the unknown user'}, who triggered this run; nothing was "
             "written",
             "trigger the DAG again without `by`: the decision is yours",
         )
@@ -188,10 +188,13 @@ def read_params(context: Context) -> Mapping[str, object]:
 
 
 def _find_stream(given: Mapping[str, object], context: Context) -> str:
-    """Return the stream that the task, the form or the DAG names; empty if none does."""
+    """Return the stream that the task, the DAG or the form names; empty if none does.
+
+    The DAG of a stream comes before the form: its users may not write into another's timeline.
+    """
     dag = context.get("dag")
     of_dag = dag.dag_id.partition("__")[2] if dag else None
-    stream = given.get("stream") or context.get("params", {}).get("stream") or of_dag
+    stream = given.get("stream") or of_dag or context.get("params", {}).get("stream")
     return stream if isinstance(stream, str) else ""
 
 

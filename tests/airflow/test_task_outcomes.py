@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Never, cast
 
 import pytest
@@ -270,6 +271,25 @@ def test_an_error_of_no_known_kind_is_noted_with_the_stream_of_its_dag(
     assert (event.stream, event.kind, event.run_id) == ("orders", "failure", "r1")
     assert event.text.startswith("Unexpected: ZeroDivisionError; ")
     assert "by zero" not in event.model_dump_json()  # a message may quote a value of a record
+
+
+def test_in_the_dag_of_a_stream_the_form_names_no_other_whose_timeline_gets_the_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    with DAG("operate__orders", schedule=None) as dag:
+        made = frazil_task(lambda: None).override(task_id="begin")()
+    form = {"stream": "refunds", "by": "call 555-1234", "reason": "why"}
+    run_of_jane = SimpleNamespace(triggering_user_name="jane")
+    context = {"dag": dag, "params": form, "run_id": "r1", "dag_run": run_of_jane}
+
+    with pytest.raises(AirflowFailException, match="`by` is not jane, who triggered this run"):
+        find_operator(made).execute(cast("Context", context))
+    log_error_last(cast("Context", context | {"exception": ZeroDivisionError()}))
+
+    noted = read_notes()
+    assert [event.stream for event in noted] == ["orders", "orders"]
+    assert "555-1234" not in "".join(event.model_dump_json() for event in noted)
 
 
 def test_a_message_leaves_as_json_that_the_next_task_can_parse() -> None:
