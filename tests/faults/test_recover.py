@@ -294,7 +294,7 @@ UNCLEAR: list[tuple[dict[str, object], type[Exception], str]] = [
     (
         {"to_snapshot": 1, "dry_run": False, "by": ""},
         ConfigurationError,
-        "a name and a reason.*--by YOU --reason WHY",
+        "a name and a reason: no user is known.*--by YOU",
     ),
 ]
 

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from frazil.errors import ConfigurationError
 from frazil.ledger import keys
 
+_NO_USER = (
+    "no user is known",
+    "add --by YOU; in Airflow trigger the DAG yourself, in the UI or by the API with your login",
+)
+_NO_REASON = ("the reason is empty", "add --reason WHY, or fill in Reason in the form")
+
 
 @dataclass(frozen=True)
 class Author:
@@ -17,10 +23,12 @@ class Author:
 
     def __post_init__(self) -> None:
         """Require a name and a reason, as text that can be written."""
-        if not self.by.strip() or not self.reason.strip():
+        missing = [] if self.by.strip() else [_NO_USER]
+        missing += [] if self.reason.strip() else [_NO_REASON]
+        if missing:
+            facts, steps = zip(*missing, strict=True)
             raise ConfigurationError(
-                "a decision needs a name and a reason",
-                "add --by YOU --reason WHY, or fill in Reason in the form",
+                f"a decision needs a name and a reason: {' and '.join(facts)}", "; ".join(steps)
             )
         try:
             (self.by + self.reason).encode()

@@ -46,6 +46,27 @@ def test_a_decision_is_described_with_target_person_reason_and_approver(
     assert describe_decision(summary) == text
 
 
+@pytest.mark.parametrize(
+    ("by", "reason", "missing", "step"),
+    [
+        ("jane", " ", "the reason is empty", "add --reason WHY, or fill in Reason in the form"),
+        (
+            "",
+            "why",
+            "no user is known",
+            "add --by YOU; in Airflow trigger the DAG yourself, in the UI",
+        ),
+        ("", "", "no user is known and the reason is empty", "add --by YOU; .*; add --reason WHY"),
+    ],
+    ids=["no reason", "no user", "neither"],
+)
+def test_an_error_names_what_a_decision_lacks_and_how_to_give_it(
+    by: str, reason: str, missing: str, step: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"a reason: {missing}\nNext: {step}"):
+        Author(by, reason)
+
+
 @pytest.mark.parametrize(("by", "reason"), [("J\udcfcrgen", "request 12"), ("jane", "St\ud800")])
 def test_a_name_or_reason_that_is_not_utf_8_is_refused_before_anything_is_written(
     by: str, reason: str
