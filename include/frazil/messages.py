@@ -1,5 +1,11 @@
-"""Base classes of JSON values: messages between processes, their parts, and reports."""
+"""Base classes of JSON values: messages between processes, their parts, and reports.
 
+Also the names by which a person gives the fields of a request.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -7,6 +13,27 @@ from pydantic_core import ErrorDetails
 
 LaterCount = Annotated[int, Field(exclude_if=lambda count: count == 0)]
 """A count that messages of earlier releases do not have."""
+
+
+_IN_FORM: ContextVar[bool] = ContextVar("_IN_FORM", default=False)
+
+
+@contextmanager
+def errors_of_forms() -> Iterator[None]:
+    """Let errors name the fields of a form; otherwise they name options of the command line."""
+    before = _IN_FORM.set(True)
+    try:
+        yield
+    finally:
+        _IN_FORM.reset(before)
+
+
+def name_field(field: str, option: str = "") -> str:
+    """Return how a person gives a field: `to_time` in a form, `--to-time` on the command line.
+
+    `option` is the option's name where it is another than the field's.
+    """
+    return field if _IN_FORM.get() else f"--{(option or field).replace('_', '-')}"
 
 
 class Report(BaseModel):

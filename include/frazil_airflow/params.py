@@ -1,6 +1,6 @@
 """Forms of DAGs: their fields, and the run's parameters as a checked message."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from airflow.sdk import Param
@@ -178,14 +178,25 @@ def read_form(form: type[Form], params: Params) -> Form:
     try:
         return form.model_validate(given)
     except ValidationError as error:
-        known = ", ".join(name for name in form.model_fields if name != "v")
+        action = params.action if isinstance(params, ActionFields) else ""
+        unseen = {"v", "by", "stream"} if action else {"v", "by"}
+        known = ", ".join(name for name in form.model_fields if name not in unseen)
         raise ConfigurationError(
-            " ".join(map(_describe_fault, error.errors())),
+            " ".join(_describe_faults(error.errors(), action)),
             f"trigger the DAG again with these fields: {known}",
         ) from error
 
 
-def choose_fields(stream: str, params: Params) -> dict[str, object]:
+class ActionFields(dict[str, object]):
+    """The filled-in fields of `operate__<stream>`, for the form of its action."""
+
+    def __init__(self, action: str, fields: Params) -> None:
+        """Store the fields, and which action has them."""
+        super().__init__(fields)
+        self.action = action
+
+
+def choose_fields(stream: str, params: Params) -> ActionFields:
     """Return the filled-in fields of `operate__<stream>`, for the form of its action.
 
     Raises:
@@ -203,17 +214,21 @@ def choose_fields(stream: str, params: Params) -> dict[str, object]:
         if name not in hidden and value is not None and value is not False and value not in ("", [])
     }
     author = {"by": params["by"]} if "reason" in filled else {}
-    return filled | author | {"stream": stream, "dry_run": params["dry_run"]}
+    own = {"stream": stream, "dry_run": params["dry_run"]}
+    return ActionFields(str(params["action"]), filled | author | own)
 
 
-def _describe_fault(fault: "ErrorDetails") -> str:
-    """Describe one error of Pydantic in a sentence that names the field."""
-    field = ".".join(map(str, fault["loc"]))
-    known = {"extra_forbidden": "Unknown field", "missing": "Missing field"}
-    if fault["type"] in known:
-        return f"{known[fault['type']]}: {field}."
-    reason = read_reason(fault)
-    return f"{field}: {reason}." if field else f"{reason}."
+def _describe_faults(faults: "Sequence[ErrorDetails]", action: str) -> Iterator[str]:
+    """Yield a sentence for each error of Pydantic; `by` comes with a reason, from no user."""
+    unknown = {fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"}
+    for fault in faults:
+        field = ".".join(map(str, fault["loc"]))
+        if fault["type"] == "missing":
+            yield f"Missing field: {field}."
+        elif fault["type"] != "extra_forbidden":
+            yield f"{field}: {read_reason(fault)}.".removeprefix(": ")
+        elif field != "by" or ("reason",) not in unknown:
+            yield f"action {action} takes no {field}." if action else f"Unknown field: {field}."
 
 
 def read_erasure(params: Params) -> ErasureRequest:

@@ -21,7 +21,7 @@ from frazil.errors import (
     is_debugging,
 )
 from frazil.ingest.messages import Published
-from frazil.messages import Message
+from frazil.messages import Message, errors_of_forms
 from frazil.streams.models import Stream
 from frazil_airflow.assets import announce_snapshot
 from frazil_airflow.connections import use_airflow_connections
@@ -140,7 +140,8 @@ def run_as_task(context: Context, given: Mapping[str, object]) -> Iterator[None]
     _log_retries_by_class()
     stream = _find_stream(given, context)
     try:
-        yield
+        with errors_of_forms():
+            yield
     except AirflowException:
         raise
     except Exception as error:  # noqa: BLE001 - its message stays here

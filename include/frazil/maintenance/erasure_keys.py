@@ -52,7 +52,7 @@ from frazil.iceberg.row_changes import RowsToDelete
 from frazil.ledger import keys
 from frazil.ledger.repeated_values import repeats_any
 from frazil.maintenance.messages import ErasureRequest
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.schemas.text_grammar import FORMS
 from frazil.streams.models import Stream
 
@@ -164,8 +164,8 @@ def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None
     values += {value for key in erased.whole for value in key.values()}
     if repeats_any(f"{request.by} {request.reason}", values):
         raise ConfigurationError(
-            f"erase of stream {request.stream}: --by or --reason contains a key, and both are kept "
-            "in the table",
+            f"erase of stream {request.stream}: the name or the reason contains a key, and "
+            "both are kept in the table",
             "name the request by its number instead",
         )
 
@@ -216,7 +216,9 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
     elif any(name != name.strip() for name in names):
         problem = "has blanks beside a name in its first line; they would be part of the values too"
     elif RAW_KEY in names and len(names) > 1:
-        problem = f"names {RAW_KEY} beside other columns: give raw keys by --key"
+        problem = (
+            f"names {RAW_KEY} beside other columns: give raw keys by {name_field('keys', 'key')}"
+        )
     for number, row in enumerate(found, start=1):
         if fault := _describe_misfit(row, len(names)):
             problem = problem or (

@@ -22,7 +22,7 @@ from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import find_batch
 from frazil.maintenance.erasure_keys import LEFT_SIDE, RAW_KEY, ErasedKeys, select_rows_by_key
 from frazil.maintenance.row_deletion import build_deletion, remove_rows
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.state_tables.merge_rules import find_position
 from frazil.state_tables.tables import require_own_state, require_state
 from frazil.streams.models import Stream
@@ -51,7 +51,8 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
         raise ConfigurationError(
             f"stream {stream.stream} has a state table: erase by its key columns, "
             f"{', '.join(ids)}; {found} is not one of them",
-            f"give --key for {', '.join(ids)}; {RAW_KEY}=VALUE additionally selects dead letters",
+            f"give {name_field('keys', 'key')} for {', '.join(ids)}; {RAW_KEY}=VALUE additionally "
+            "selects dead letters",
         )
     several = [column for column in ids if len({*by_id.get(column, ())}) > 1]
     if len(several) > 1:
@@ -59,7 +60,7 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
             f"there are several values for each of {', '.join(several)}, and a row has one in "
             "each: which belong together is not known",
             "erase one key at a time, several that differ in one column, or list whole keys in a "
-            f"CSV file for --keys-file, whose first line is {','.join(ids)}",
+            f"CSV file for {name_field('keys_file')}, whose first line is {','.join(ids)}",
         )
     return replace(erased, by_column=by_id, in_all=True)
 

@@ -25,7 +25,7 @@ from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import parse_offset_location
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.migration.messages import Moved, MovedPartition, MovePlan, MoveRequest
 from frazil.migration.offset_translation import (
     KnownRecords,
@@ -194,12 +194,12 @@ def _find_last_records(
 
 
 def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
-    """Parse the offsets of `--next`; each partition may be named once."""
+    """Parse the offsets of `next`; each partition may be named once."""
     found: dict[Partition, int] = {}
     for location in map(parse_offset_location, texts):
         if (location.topic, location.partition) in found:
             raise ConfigurationError(
-                f"--next names {location.topic}-{location.partition} twice",
+                f"{name_field('next')} names {location.topic}-{location.partition} twice",
                 "give at most one offset for each partition",
             )
         found[location.topic, location.partition] = location.offset
@@ -238,7 +238,7 @@ def _require_movable(
 def _validate_partitions(
     stream: str, state: StreamState, names: list[str], given: Mapping[Partition, int]
 ) -> None:
-    """Check that `--next` names only partitions in the ledger; new ones begin at offset 0."""
+    """Check that `next` names only partitions in the ledger; new ones begin at offset 0."""
     unknown = [
         f"{topic}-{number}"
         for topic, number in given
@@ -246,6 +246,7 @@ def _validate_partitions(
     ]
     if unknown:
         raise ConfigurationError(
-            f"stream {stream}: --next names {', '.join(unknown)}, which the ledger does not have",
+            f"stream {stream}: {name_field('next')} names {', '.join(unknown)}, which the ledger "
+            "does not have",
             f"`frazil status {stream}` lists its partitions",
         )

@@ -29,6 +29,7 @@ from frazil.ledger.recovery_point import (
     walk_ancestors,
 )
 from frazil.ledger.state import StreamState
+from frazil.messages import name_field
 from frazil.migration.column_pairs import (
     ColumnPair,
     describe_partitioning,
@@ -188,7 +189,7 @@ def _claim(side: Side, extent: TableExtent) -> Claims:
     if extent.without_topic:
         raise ConfigurationError(
             f"table {side.history.table} has no column with the topic of its records",
-            "name the topic that filled it: --topic TOPIC",
+            f"name the topic that filled it: {name_field('topic')} TOPIC",
         )
     stream = side.stream.stream if side.stream else ""
     point = find_recovery_point(for_reading(side.history), stream) if stream else None

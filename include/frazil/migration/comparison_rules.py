@@ -11,7 +11,7 @@ from frazil.errors import ConfigurationError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Span
 from frazil.ledger.offsets import OffsetRange, Ranges, describe_range, iterate_ranges
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.migration.messages import PartitionExtent, PartitionReport, Verdict
 
 
@@ -72,7 +72,8 @@ def choose_ranges(
             read = describe_range(topic, partition, both) if both else "nothing"
             raise ConfigurationError(
                 f"both sides have read {read}, not all of {describe_range(topic, partition, span)}",
-                "name offsets that both sides have read, or leave --offsets out to judge all of "
+                "name offsets that both sides have read, or leave "
+                f"{name_field('offsets')} out to judge all of "
                 "those",
             )
         ranges[topic, partition] = span

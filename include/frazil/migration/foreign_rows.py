@@ -37,6 +37,7 @@ from frazil.errors import ConfigurationError, IncompatibleTableError
 from frazil.iceberg.catalog import translated_errors
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
+from frazil.messages import name_field
 from frazil.quality.sql import quote_name, write_text
 
 _INTEGERS = (IntegerType, LongType)
@@ -132,7 +133,8 @@ def find_columns(schema: Schema, named: str | None, table: str) -> tuple[OffsetC
     raise IncompatibleTableError(
         f"table {table} has no known columns for partition and offset among its columns "
         f"{', '.join(field.name for field in schema.fields)}; known layouts: {layouts}",
-        "name them by --columns (adopt), or --left-columns and --right-columns (compare), for "
+        f"name them by {name_field('columns')} (adopt), or {name_field('left_columns')} and "
+        f"{name_field('right_columns')} (compare), for "
         "example partition=kafka_partition,offset=kafka_offset,topic=kafka_topic; a table without "
         "offsets can be neither compared nor adopted",
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from frazil.errors import NotMovableError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.migration.messages import MovedPartition
 
 Fingerprints = npt.NDArray[np.int64]
@@ -243,5 +243,5 @@ def _fail(position: RecordPosition, facts: str) -> NotMovableError:
         f"{position}: {facts}",
         "compare with the old cluster, if it still answers: `frazil move-cluster "
         f"{position.stream} --old-connection CONNECTION`; otherwise find the offset and give it: "
-        f"--next {example}",
+        f"{name_field('next')} {example}",
     )

@@ -28,6 +28,7 @@ from frazil.ledger.history import Step
 from frazil.ledger.keys import unpack
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.state import StreamState
+from frazil.messages import name_field
 from frazil.migration.offset_translation import (
     NO_FINGERPRINTS,
     WANTED_RECORDS,
@@ -235,7 +236,8 @@ class FingerprintLog:
                 raise NotMovableError(
                     f"{topic.topic}-{number} ends at offset {offsets.end} on the old cluster, the "
                     f"ledger's next offset is {old_next}: the topic lost records",
-                    "leave out --old-connection to compare with the rows of the table",
+                    f"leave out {name_field('old_connection')} to compare with the rows of the "
+                    "table",
                 )
             start = max(offsets.earliest, old_next - WANTED_RECORDS)
             if offsets.earliest <= old_next:

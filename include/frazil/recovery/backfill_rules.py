@@ -18,6 +18,7 @@ from frazil.ledger.offsets import (
     parse_ranges,
 )
 from frazil.ledger.recovery_point import LedgerEntry
+from frazil.messages import name_field
 
 MAX_WINDOWS = 1000
 """Windows of one run: Airflow maps at most 1,024 tasks by default."""
@@ -203,8 +204,9 @@ def validate_one_selection(offsets: Sequence[str], since: str | None, until: str
         ConfigurationError: both are given.
     """
     if offsets and (since or until):
+        whole, start, end = map(name_field, ("offsets", "since", "until"))
         raise ConfigurationError(
-            "a backfill takes --offsets, or --since and --until, not both",
-            "leave out --since and --until, or --offsets; without any of them the backfill reads "
+            f"a backfill takes {whole}, or {start} and {end}, not both",
+            f"leave out {start} and {end}, or {whole}; without any of them the backfill reads "
             "all that Kafka has below the stream's beginning",
         )

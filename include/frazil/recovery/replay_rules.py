@@ -37,6 +37,7 @@ from frazil.ledger.offsets import (
     iterate_ranges,
 )
 from frazil.ledger.state import StreamState
+from frazil.messages import name_field
 from frazil.recovery.backfill_rules import find_beginnings, list_missing
 from frazil.recovery.messages import Differences, ReplayRequest
 from frazil.streams.models import Stream
@@ -52,11 +53,12 @@ def validate_one_selection(request: ReplayRequest) -> None:
     by_time = bool(request.since or request.until)
     if by_time == bool(request.offsets):
         given = "both" if by_time else "neither"
+        offsets, since, until = map(name_field, ("offsets", "since", "until"))
         raise ConfigurationError(
-            f"replay of stream {request.stream} needs either --offsets or --since and --until; "
+            f"replay of stream {request.stream} needs either {offsets} or {since} and {until}; "
             f"given: {given}",
-            f"`frazil replay {request.stream} --offsets topic:partition:start-end`, or --since and "
-            f"--until; `frazil snapshots {request.stream}` lists what was published",
+            f"give {offsets} as topic:partition:start-end, or {since} and {until}; "
+            f"`frazil snapshots {request.stream}` lists what was published",
         )
 
 

@@ -7,6 +7,7 @@ from frazil.ingest.planning import check_sources, require_same_source
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger.offsets import OffsetRange, Ranges, describe_ranges
 from frazil.ledger.state import StreamState
+from frazil.messages import name_field
 from frazil.recovery.backfill_rules import list_backfilled
 from frazil.recovery.messages import RecoverRequest
 from frazil.recovery.rollback_rules import Rollback
@@ -114,8 +115,9 @@ def require_no_lost_backfill(request: RecoverRequest, lost: Mapping[str, list[Ra
     raise RetentionGapError(
         f"stream {request.stream}: a rollback to {request.target} would lose backfilled records "
         f"that Kafka no longer has, or that are of a compacted topic: {describe_windows(lost)}",
-        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat the command with "
-        "--accept-gap: these rows are then lost for good, and the history records who agreed",
+        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat this with "
+        f"{name_field('accept_gap')}: these rows are then lost for good, and the history "
+        "records who agreed",
     )
 
 
@@ -173,6 +175,6 @@ def require_no_lost_range(request: RecoverRequest, lost: LostRanges) -> None:
     raise RetentionGapError(
         f"stream {request.stream}: a rollback to {request.target} would lose records that Kafka "
         f"no longer has, or that are of a compacted topic: {each}",
-        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat the command with "
-        "--accept-gap: the loss is then recorded as a gap in your name",
+        f"choose a newer target (`frazil snapshots {request.stream}`), or repeat this with "
+        f"{name_field('accept_gap')}: the loss is then recorded as a gap in your name",
     )

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
+from typing import get_args
 
 from frazil.errors import ConfigurationError, NothingToDecideError, TargetError
 from frazil.ledger import keys
@@ -30,9 +31,9 @@ from frazil.ledger.recovery_point import (
     walk_ancestors,
 )
 from frazil.ledger.state import StreamState, parse_state
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.recovery.backfill_rules import list_backfilled
-from frazil.recovery.messages import RecoverRequest, RecoveryPlan
+from frazil.recovery.messages import HaltResolution, RecoverRequest, RecoveryPlan
 from frazil.streams.timestamps import DAY_MS, from_epoch_ms, read_instant
 
 
@@ -42,26 +43,24 @@ def validate_one_target(request: RecoverRequest) -> None:
     Raises:
         ConfigurationError: none or several are given.
     """
-    options = {
-        "--to-snapshot": request.to_snapshot is not None,
-        "--to-time": bool(request.to_time),
-        "--to-offset": bool(request.to_offset),
-        "--reingest": request.answer == "reingest",
-        "--skip": request.answer == "skip",
-        "--new-table": request.answer == "new-table",
-    }
-    given = [option for option, is_given in options.items() if is_given]
+    targets = ("to_snapshot", "to_time", "to_offset")
+    names = [name_field(target) for target in targets]
+    given = [name_field(each) for each in targets if getattr(request, each) not in (None, "")]
+    for answer in get_args(HaltResolution):
+        name = name_field("answer", answer)
+        names += [] if name in names else [name]
+        given += [name] if request.answer == answer else []
     if len(given) != 1:
         found = " and ".join(given) or "none"
         raise ConfigurationError(
-            f"recover of stream {request.stream} needs exactly one of {', '.join(options)}; given: "
+            f"recover of stream {request.stream} needs exactly one of {', '.join(names)}; given: "
             f"{found}",
             f"`frazil snapshots {request.stream}` lists possible targets; `frazil status "
             f"{request.stream}` shows what a halted stream needs",
         )
     if request.accept_gap and request.answer is not None:
         raise ConfigurationError(
-            f"--accept-gap is for a rollback to a snapshot, not for {given[0]}",
+            f"{name_field('accept_gap')} is for a rollback to a snapshot, not for {given[0]}",
             f"`frazil accept-gap {request.stream}` records a gap without a rollback",
         )
 
@@ -114,7 +113,7 @@ def choose_target(history: History, stream: str, request: RecoverRequest) -> Led
         found = next((e for e in lineage if e.snapshot_id == wanted), None)
         name = f"snapshot {wanted}"
     elif request.to_time is not None:
-        instant_ms = read_instant(request.to_time, "--to-time")
+        instant_ms = read_instant(request.to_time, "to_time")
         found = next((e for e in lineage if e.committed_at_ms <= instant_ms), None)
         name = f"a snapshot of {request.to_time} or before"
     else:

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from frazil.errors import ConfigurationError
+from frazil.messages import name_field
 
 CRON_FIELDS = 5
 CONTINUOUS = "continuous"
@@ -91,8 +92,8 @@ def from_epoch_ms(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
-def read_instant(text: str, option: str) -> int:
-    """Parse the instant of an option to ms since 1970.
+def read_instant(text: str, field: str) -> int:
+    """Parse the instant of a request's field to ms since 1970.
 
     Raises:
         ConfigurationError: not an instant, or without a zone.
@@ -101,21 +102,21 @@ def read_instant(text: str, option: str) -> int:
         return to_epoch_ms(parse_instant(text))
     except ValueError as error:
         raise ConfigurationError(
-            f"{option}: {error}", "give date, time and zone of the instant"
+            f"{name_field(field)}: {error}", "give date, time and zone of the instant"
         ) from error
 
 
 def read_span(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """Parse `--since` and `--until` to ms since 1970; None for one that is missing.
+    """Parse `since` and `until` to ms since 1970; None for one that is missing.
 
     Raises:
         ConfigurationError: not an instant, without a zone, or the end is not after the start.
     """
-    since_ms = read_instant(since, "--since") if since else None
-    until_ms = read_instant(until, "--until") if until else None
+    since_ms = read_instant(since, "since") if since else None
+    until_ms = read_instant(until, "until") if until else None
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise ConfigurationError(
-            f"--since {since} is not before --until {until}",
+            f"{name_field('since')} {since} is not before {name_field('until')} {until}",
             "swap them, or remove one of them",
         )
     return since_ms, until_ms
