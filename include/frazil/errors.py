@@ -34,6 +34,7 @@ FrazilError
 │   └── SchemaMisfitError
 ├── TableError                   the table contradicts the ledger
 │   ├── TableRecreatedError
+│   ├── TableDroppedError
 │   ├── ForeignRollbackError
 │   ├── HistoryCutError
 │   ├── UnknownStateError        a newer release wrote the state, or it was edited by hand
@@ -235,6 +236,10 @@ class TableError(FrazilError):
 
 class TableRecreatedError(TableError):
     """The table's uuid differs from the one in the ledger or the plan."""
+
+
+class TableDroppedError(TableError):
+    """The catalog has no such table, but the ledger archive has batches of it."""
 
 
 class ForeignRollbackError(TableError):

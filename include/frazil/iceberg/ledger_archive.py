@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -16,12 +17,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import CHANGED_PARTITION_PREFIX, PARTITION_SUMMARY_PROP
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
+from frazil.errors import TableDroppedError
 from frazil.iceberg.catalog import NewTable, TableStore, read_history, translated_errors
 from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
 from frazil.iceberg.commits import SnapshotRetention, append_rows
 from frazil.iceberg.table_compatibility import list_obstacles
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import Archive, History, LedgerEntry, walk_ancestors
+from frazil.messages import count_noun
 from frazil.streams.timestamps import from_epoch_ms
 
 SCHEMA = Schema(
@@ -48,15 +51,9 @@ _ARROW = pa.schema(
 
 def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
     """Return the archived entries of a table, and the uuids and streams of its namesakes before."""
-    table = store.find(keys.LEDGER_TABLE)
-    if table is None:
-        return Archive({})
-    with translated_errors(f"reading the ledger archive of {name}"):
-        rows = table.scan(row_filter=f"table_name = '{name}'").to_arrow().to_pylist()
-    rows.sort(key=lambda row: row["committed_at"])
     entries: dict[int, LedgerEntry] = {}
     earlier: dict[str, set[str]] = {}
-    for row in rows:
+    for row in _read_rows(store, name):
         summary = json.loads(row["summary"])
         if row["table_uuid"] != table_uuid:
             earlier.setdefault(row["table_uuid"], set()).update(_streams_of(summary))
@@ -72,6 +69,47 @@ def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
             entries[entry.snapshot_id] = entry
     streams = frozenset(name for names in earlier.values() for name in names)
     return Archive(entries, frozenset(earlier), streams)
+
+
+def _read_rows(store: TableStore, name: str) -> list[dict[str, Any]]:
+    """Read the archive's rows of all tables that had this name, oldest first."""
+    table = store.find(keys.LEDGER_TABLE)
+    if table is None:
+        return []
+    with translated_errors(f"reading the ledger archive of {name}"):
+        rows: list[dict[str, Any]] = (
+            table.scan(row_filter=f"table_name = '{name}'").to_arrow().to_pylist()
+        )
+    return sorted(rows, key=lambda row: row["committed_at"])
+
+
+def require_not_dropped(store: TableStore, name: str, stream: str) -> None:
+    """Raise if the archive has a stream in a table of this name; the catalog has none now.
+
+    Raises:
+        TableDroppedError: a person decides, as a new table would begin without the old rows.
+    """
+    rows = [(row, json.loads(row["summary"])) for row in _read_rows(store, name)]
+    own = [(row, found) for row, found in rows if keys.state_key(stream) in found]
+    if not own:
+        return
+    newest, _ = own[-1]
+    batches = {row["snapshot_id"] for row, found in own if found.get(keys.KIND) == keys.INGEST}
+    raise TableDroppedError(
+        f"table {name} was dropped: catalog {store.preset.name} does not have it, and the ledger "
+        f"archive has {count_noun(len(batches), 'batch', 'batches')} of stream {stream} in it "
+        f"(newest snapshot {newest['snapshot_id']}, uuid {newest['table_uuid']}); nothing was "
+        "created",
+        "to restore the table, register its newest metadata file in the catalog "
+        f"(`CALL system.register_table` of Spark), and the stream continues; `frazil recover "
+        f"{stream} --new-table --by YOU --reason WHY --no-dry-run` creates an empty one and starts "
+        "over from source.start",
+    )
+
+
+def make_absent_history(store: TableStore, name: str) -> History:
+    """Return the ledger of a table that is not there: only the archive of its namesakes before."""
+    return History(name, "", None, {}, {}, partial(read_archive, store, name, ""))
 
 
 def _streams_of(summary: dict[str, str]) -> set[str]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from pyiceberg.table import Table
 
 from frazil.iceberg.catalog import TableStore, missing_table
-from frazil.iceberg.ledger_archive import read_ledger
+from frazil.iceberg.ledger_archive import make_absent_history, read_ledger
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
 
 
@@ -65,6 +65,12 @@ class TableView:
         """Return a view of the table as a commit's response has it, without another load."""
         view = self.reload()
         vars(view)["found"] = table
+        return view
+
+    def as_absent(self) -> "TableView":
+        """Return a view of a table that is not there, whose ledger is only the archive."""
+        view = self.reload()
+        vars(view).update(found=None, history=make_absent_history(self.store, self.name))
         return view
 
     def reload(self) -> "TableView":

@@ -11,18 +11,15 @@ from pyiceberg.table import Table
 from frazil.errors import IncompatibleTableError, StreamFileError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
-from frazil.iceberg.catalog import HOT_DICTIONARY, NewTable
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.ledger_archive import require_not_dropped
 from frazil.iceberg.table_schema import (
-    build_partition_spec,
-    build_sort_order,
-    build_table_schema,
     list_required_properties,
     list_schema_differences,
 )
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.dead_letters import ensure_dead_letters_table
-from frazil.ingest.fast_path import list_partitions
+from frazil.ingest.fast_path import new_table
 from frazil.ingest.planning import marker_batch_id
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.kafka.cluster import KafkaLog, TopicFacts
@@ -30,7 +27,7 @@ from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, RecoveryPoint, list_recorded_streams
 from frazil.ledger.state import StreamState
 from frazil.schemas.evolution import settle_schema
-from frazil.schemas.review import file_properties, has_begun
+from frazil.schemas.review import has_begun
 from frazil.streams.loading import find_files_of_table
 from frazil.streams.models import Stream
 from frazil.streams.sections import StartAtOffsets, StartAtTime
@@ -65,6 +62,8 @@ def ensure_table(
     stream = work.stream
     reach_failpoint("plan.before-create-table")
     view = view or TableView(work.store, stream.table.name)
+    if view.found is None:
+        require_not_dropped(work.store, stream.table.name, stream.stream)
     _require_same_mode(work, view)
     if view.found is None or view.find_point(stream.stream) is None:
         require_sole_owner(work, None if view.found is None else view.history)
@@ -130,29 +129,6 @@ def require_matching_schema(stream: Stream, schema: Schema) -> None:
             f"{'; '.join(differences)}",
             next_step,
         )
-
-
-def new_table(stream: Stream) -> NewTable:
-    """Describe the table that the stream file declares.
-
-    With a sort order, or partitions that Python workers cannot compute, Spark writes every batch.
-    Spark takes the smaller dictionaries from a table property; the fast path sets them itself.
-    """
-    schema = build_table_schema(stream.parsed_columns)
-    spec = build_partition_spec(schema, stream.partition_fields)
-    by_spark = stream.table.sort_by or list_partitions(schema, spec) is None
-    hot = HOT_DICTIONARY if by_spark else {}
-    return NewTable(
-        schema=schema,
-        spec=spec,
-        sort_order=build_sort_order(schema, stream.table.sort_by),
-        properties={
-            **hot,
-            **stream.table.properties,
-            **file_properties(stream),
-            **list_required_properties(schema, spec),
-        },
-    )
 
 
 def _try_bootstrap(work: Workspace, topics: Sequence[TopicFacts], view: TableView) -> PreparedTable:

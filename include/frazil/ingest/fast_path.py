@@ -35,14 +35,21 @@ from pyiceberg.types import (
 from pyiceberg.utils.properties import property_as_int
 
 from frazil.environment import read_limit
-from frazil.iceberg.catalog import HOT_DICTIONARY
+from frazil.iceberg.catalog import HOT_DICTIONARY, NewTable
 from frazil.iceberg.manifests import wrap_truncated
+from frazil.iceberg.table_schema import (
+    build_partition_spec,
+    build_sort_order,
+    build_table_schema,
+    list_required_properties,
+)
 from frazil.ingest.messages import BatchPlan, FastPathSpec, PartitionBy
 from frazil.ledger import keys
 from frazil.quality.preaggregation import find_cut_points
 from frazil.quality.suite_files import load_suite
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.fast_path_layouts import is_exact_type
+from frazil.schemas.review import file_properties
 from frazil.schemas.wire_format import WireFormat
 from frazil.streams.column_types import ColumnType, ListType, Primitive, StructType
 from frazil.streams.models import Stream
@@ -270,6 +277,29 @@ def _narrow_type(given: pa.DataType) -> pa.DataType:
     if pa.types.is_large_list(given) or pa.types.is_list(given):
         return pa.list_(_narrow_field(given.value_field))
     return given
+
+
+def new_table(stream: Stream) -> NewTable:
+    """Describe the table that the stream file declares.
+
+    With a sort order, or partitions that Python workers cannot compute, Spark writes every batch.
+    Spark takes the smaller dictionaries from a table property; the fast path sets them itself.
+    """
+    schema = build_table_schema(stream.parsed_columns)
+    spec = build_partition_spec(schema, stream.partition_fields)
+    by_spark = stream.table.sort_by or list_partitions(schema, spec) is None
+    hot = HOT_DICTIONARY if by_spark else {}
+    return NewTable(
+        schema=schema,
+        spec=spec,
+        sort_order=build_sort_order(schema, stream.table.sort_by),
+        properties={
+            **hot,
+            **stream.table.properties,
+            **file_properties(stream),
+            **list_required_properties(schema, spec),
+        },
+    )
 
 
 def list_partitions(schema: Schema, spec: PartitionSpec) -> tuple[PartitionBy, ...] | None:

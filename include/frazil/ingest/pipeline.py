@@ -11,7 +11,7 @@ from frazil.errors import (
 )
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import drop_staging_branch
-from frazil.iceberg.ledger_archive import archive_new_entries
+from frazil.iceberg.ledger_archive import archive_new_entries, require_not_dropped
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.batch_schemas import find_latest_schema_ids
 from frazil.ingest.blocked_batches import (
@@ -100,6 +100,7 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     newest = with_newest_columns(work, view)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if view.found is None:
+        require_not_dropped(work.store, work.stream.table.name, work.stream.stream)
         require_sole_owner(work, None)
         work, rules = newest, read_rules_fingerprint(newest)
         state = initial_state(work.stream, topics, work.kafka)

@@ -17,6 +17,7 @@ from frazil.errors import (
     StageLostError,
     StageStaleError,
     SupersededError,
+    TableDroppedError,
     TableError,
     TableRecreatedError,
 )
@@ -24,7 +25,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
-from frazil.iceberg.ledger_archive import archive_new_entries
+from frazil.iceberg.ledger_archive import archive_new_entries, require_not_dropped
 from frazil.iceberg.table_schema import is_compatible_superset
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.blocked_batches import (
@@ -33,6 +34,7 @@ from frazil.ingest.blocked_batches import (
     read_blocked,
     still_applies,
 )
+from frazil.ingest.fast_path import new_table
 from frazil.ingest.isolation import suspected_records
 from frazil.ingest.messages import BatchPlan, Staged, Verdict
 from frazil.ingest.snapshot_summaries import summarize_batch, summarize_marker
@@ -60,6 +62,7 @@ from frazil.ledger.recovery_point import (
 from frazil.ledger.state import StreamState, encode_state, hint_properties, parse_state
 from frazil.ledger.usage import add_publish_usage
 from frazil.messages import count_noun
+from frazil.schemas.inferred_columns import with_newest_columns
 from frazil.workspace import Workspace
 
 
@@ -313,8 +316,8 @@ def record_decision(
     to its commit was lost, or it was submitted twice. Without an author nothing is written. The
     first attempt decides on `view`, if the caller has loaded the table.
     """
-    stream = work.stream.stream
-    first = view or TableView(work.store, work.stream.table.name)
+    stream, first = work.stream.stream, view or TableView(work.store, work.stream.table.name)
+    first = _replace_dropped(work, author, decide, first) if kind == keys.BOOTSTRAP else first
     if author is None:
         choice = decide(first)
         return Decision(kind, choice.text + _describe(choice.state, choice.lost))
@@ -340,6 +343,33 @@ def record_decision(
     state = parse_state(entry.summary[keys.state_key(stream)])
     lost = parse_ranges(entry.summary[keys.RANGES]) if keys.RANGES in entry.summary else None
     return Decision(kind, text + _describe(state, lost), entry.snapshot_id)
+
+
+def _is_dropped(work: Workspace, view: TableView) -> bool:
+    try:
+        if view.found is None:
+            require_not_dropped(work.store, view.name, work.stream.stream)
+    except TableDroppedError:
+        return True
+    return False
+
+
+def _replace_dropped(
+    work: Workspace, author: Author | None, decide: Callable[[TableView], Choice], view: TableView
+) -> TableView:
+    """Create a dropped table again, if the decision can be made; without an author only look.
+
+    Of any other table the view stays as it is.
+    """
+    if not _is_dropped(work, view):
+        return view
+    absent = view.as_absent()
+    if author is None:
+        return absent
+    decide(absent)
+    stream = with_newest_columns(work, view).stream
+    work.store.create(stream.table.name, new_table(stream))
+    return view.reload()
 
 
 def _commit_choice(

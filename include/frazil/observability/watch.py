@@ -22,6 +22,7 @@ from frazil.errors import (
     TableError,
 )
 from frazil.iceberg.branches import parse_branch
+from frazil.iceberg.ledger_archive import require_not_dropped
 from frazil.iceberg.live_files import count_live_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import (
@@ -98,6 +99,8 @@ def gather_freshness_facts(work: Workspace) -> FreshnessFacts:
     facts = FreshnessFacts(stream.stream, stream.table.name)
     try:
         view = TableView(work.store, stream.table.name)
+        if view.found is None:
+            require_not_dropped(work.store, stream.table.name, stream.stream)
         table, history = view.table, view.history
         clocks = read_ledger_clocks(history, stream.stream, stream.batch.max_records)
         facts = replace(

@@ -1,0 +1,81 @@
+"""A dropped table halts its stream until a person decides; nothing takes its place by itself."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from support.lake import Lake
+from support.staged_offsets import Topic
+
+from frazil.errors import MissingTableError, TableDroppedError
+from frazil.iceberg.ledger_archive import archive_all_entries
+from frazil.ingest.messages import BatchPlan
+from frazil.ingest.pipeline import plan_next_batch, preview_next_batch
+from frazil.kafka.cluster import KafkaLog
+from frazil.ledger.authors import Author
+from frazil.observability.status import read_status
+from frazil.recovery.halt_resolution import start_over
+from frazil.workspace import Workspace
+
+JANE = Author("jane@example.org", "dropped by mistake")
+
+
+@pytest.fixture
+def dropped(lake: Lake, work: Workspace) -> Workspace:
+    """Give a stream of two batches whose table somebody has dropped."""
+    lake.ingest(3, 2)
+    lake.ingest(5, 4)
+    archive_all_entries(lake.store, lake.history)
+    lake.catalog.drop_table("demo.orders")
+    vars(work)["kafka"] = cast("KafkaLog", Topic((7, 7)))
+    return work
+
+
+@pytest.mark.parametrize("plan", [plan_next_batch, preview_next_batch])
+def test_a_plan_refuses_a_dropped_table_and_creates_nothing(
+    lake: Lake, dropped: Workspace, plan: Callable[[Workspace], object]
+) -> None:
+    with pytest.raises(TableDroppedError, match="2 batches of stream orders") as refused:
+        plan(dropped)
+
+    assert "register its newest metadata file" in refused.value.next_step
+    assert "`frazil recover orders --new-table" in refused.value.next_step
+    assert lake.catalog.list_tables("demo") == []
+
+
+def test_a_dropped_table_fails_the_watch_and_is_a_problem_of_the_status(dropped: Workspace) -> None:
+    status = read_status(dropped)
+
+    assert (status.state, status.freshness.cause) == ("TableDropped", "halted")
+    assert status.freshness.level == "fail"
+    assert "demo.orders was dropped" in (status.problem or "")
+    assert "--new-table" in (status.next_step or "")
+
+
+def test_the_preview_of_a_new_table_creates_nothing(lake: Lake, dropped: Workspace) -> None:
+    preview = start_over(dropped, None)
+
+    assert preview.kind == "bootstrap"
+    assert lake.catalog.list_tables("demo") == []
+
+
+def test_a_person_begins_again_in_a_new_table_once(lake: Lake, dropped: Workspace) -> None:
+    done = start_over(dropped, JANE)
+    again = start_over(dropped, JANE)
+
+    assert done.snapshot_id == again.snapshot_id == lake.history.head
+    assert lake.point is not None
+    plan = plan_next_batch(dropped)
+    assert isinstance(plan, BatchPlan)
+    assert plan.ranges == {"orders": {0: (0, 7), 1: (0, 7)}}
+
+
+def test_a_new_table_is_no_answer_for_a_stream_that_never_began(
+    lake: Lake, work: Workspace
+) -> None:
+    lake.catalog.drop_table("demo.orders")
+
+    with pytest.raises(MissingTableError):
+        start_over(work, JANE)
+
+    assert lake.catalog.list_tables("demo") == []
