@@ -81,6 +81,19 @@ def split_address(address: str, default: int) -> tuple[str, int]:
     return found[1].strip("[]"), int(found[2] or default)
 
 
+def refuse_login(connection: Connection, name: str, addresses: str) -> None:
+    """Refuse a user in addresses of servers that take none there: errors show the addresses.
+
+    Raises:
+        ConfigurationError: there is one; the error does not show it.
+    """
+    if "@" in addresses:
+        raise ConfigurationError(
+            f"connection {connection.id!r}: its `{name}` has a user or a password before a host",
+            "write only host and port there, and login and password in fields of their own",
+        )
+
+
 def refuse_fields(connection: Connection, *names: str) -> None:
     """Refuse fields of a connection that would have no effect.
 

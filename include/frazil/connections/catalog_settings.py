@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from frazil.connections.lookup import has_password
+from frazil.connections.lookup import has_bare_password, has_password, is_secret
 from frazil.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ def read_region(arn: str) -> str:
     parts = arn.split(":")
     if len(parts) < 6 or parts[2] != S3_TABLES or not parts[3]:  # noqa: PLR2004 - parts of an ARN
         raise ConfigurationError(
-            f"a catalog of type {S3_TABLES} needs the ARN of a table bucket as `warehouse`, not "
-            f"{arn!r}",
+            f"a catalog of type {S3_TABLES} needs the ARN of a table bucket as `warehouse`",
             "set it to arn:aws:s3tables:REGION:ACCOUNT:bucket/NAME",
         )
     return parts[3]
@@ -208,7 +207,7 @@ class _Translation:
         }
         if self.kind not in rules:
             raise self._make_error(
-                f"its catalog type {self.kind!r} is not supported", f"use one of {', '.join(TYPES)}"
+                "its catalog type is not supported", f"use one of {', '.join(TYPES)}"
             )
         self._refuse_passwords()
         rules[self.kind]()
@@ -367,7 +366,12 @@ class _Translation:
     def _refuse_passwords(self) -> None:
         """Refuse passwords in addresses: Spark shows them, as it only hides them by their key."""
         shown = [k for k, v in self._left.items() if k != "uri" or self.kind != "sql"]
-        found = sorted(k for k in shown if has_password(self._left[k]))
+        found = sorted(
+            k
+            for k in shown
+            if has_password(self._left[k])
+            or (not is_secret(k, "") and has_bare_password(self._left[k]))
+        )
         if found:
             raise self._make_error(
                 f"a password in the address of {', '.join(found)}, which Spark would show",

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from frazil.connections.addresses import add_port, join_address, join_addresses, refuse_fields
+from frazil.connections.addresses import (
+    add_port,
+    join_address,
+    join_addresses,
+    refuse_fields,
+    refuse_login,
+)
 from frazil.connections.catalog_settings import (
     DATABASES,
     complete_properties,
@@ -186,6 +192,8 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
     config = dict(connection.extra)
     if "bootstrap.servers" not in config and "metadata.broker.list" in config:
         config["bootstrap.servers"] = config.pop("metadata.broker.list")  # librdkafka's other name
+    refuse_login(connection, "host", connection.host or "")
+    refuse_login(connection, "bootstrap.servers", config.get("bootstrap.servers", ""))
     if connection.host:
         host = join_addresses(connection, connection.host, connection.port)
         if config.setdefault("bootstrap.servers", host) != host:
@@ -245,6 +253,7 @@ def find_spark_remote(connection_id: str = CONNECT_CONNECTION) -> str:
     connection = find_connection(connection_id)
     refuse_fields(connection, "schema")
     plain, _, parameters = (connection.host or "127.0.0.1").partition(";")
+    refuse_login(connection, "host", plain)
     plain = join_address(connection, plain.removeprefix("sc://").rstrip("/"), connection.port)
     address = f"sc://{plain}" + (f"/;{parameters}" if parameters else "")
     unknown = sorted(connection.extra.keys() - _OF_CONNECT)

@@ -31,6 +31,16 @@ _PASSWORD_IN_URL = re.compile(r"://[^/@\s:]{0,500}:(?![0-9]+[/?#])[^@\s]{1,500}@
 """A user and a password before the host; not a port before a path with an @."""
 
 
+_PASSWORD_BEFORE_HOST = re.compile(r"[^@:]{1,500}:(?!//)(?![0-9]+[/?#])[^@]{1,500}@")
+"""The same in an address without a scheme, `user:password@host`."""
+
+_IN_HEADERS = ("token", "credential", "authorization", "api-key", "apikey", "cookie")
+"""Words of secrets that a client sends in a header, where no blank can be at the ends."""
+
+_OF_LINES = "jaas"
+"""A secret of Java's that may have several lines."""
+
+
 @dataclass(frozen=True)
 class Connection:
     """One Airflow connection; the repr leaves out `password` and `extra`, which may be secret."""
@@ -61,6 +71,34 @@ def is_secret(key: str, value: str) -> bool:
 def has_password(address: str) -> bool:
     """Return whether an address has a password before its host."""
     return bool(_PASSWORD_IN_URL.search(address))
+
+
+def has_bare_password(address: str) -> bool:
+    """Return whether an address, with or without a scheme, has a password before its host."""
+    return has_password(address) or bool(_PASSWORD_BEFORE_HOST.match(address))
+
+
+def require_clean_secrets(connection: Connection) -> None:
+    """Refuse secrets with a line break, and those of a header with blanks at their ends.
+
+    Clients refuse them too, by errors that show the value. They are not corrected: whoever reads
+    the same secret elsewhere would get another value.
+
+    Raises:
+        ConfigurationError: it names the key, never the value.
+    """
+    given = {"login": connection.login or "", "password": connection.password or ""}
+    for key, value in (given | dict(connection.extra)).items():
+        lowered = key.lower().replace("_", "-")
+        if key != "login" and (not is_secret(key, "") or _OF_LINES in lowered):
+            continue
+        in_header = lowered.startswith(_HEADER_PREFIX) or any(w in lowered for w in _IN_HEADERS)
+        if "\n" in value or "\r" in value or (in_header and value != value.strip()):
+            raise ConfigurationError(
+                f"connection {connection.id!r}: its `{key}` has a line break, or a blank at one of "
+                "its ends",
+                "remove it; a secret that is mounted as a file often ends with a line break",
+            )
 
 
 def is_in_environment(connection_id: str) -> bool:
@@ -97,10 +135,12 @@ def find_connection(connection_id: str) -> Connection:
 
     Raises:
         ConnectionMissingError: the connection is not defined.
+        ConfigurationError: a secret has a line break, or a blank at one of its ends.
     """
     for resolver in _resolvers:
         connection = resolver(connection_id)
         if connection is not None:
+            require_clean_secrets(connection)
             return connection
     raise ConnectionMissingError(
         f"connection {connection_id!r} is not defined: neither AIRFLOW_CONN_"
@@ -164,7 +204,7 @@ def _read_port(connection_id: str, port: object) -> int | None:
         return None
     if isinstance(port, bool) or not re.fullmatch(r"[0-9]{1,5}", str(port)):
         raise ConfigurationError(
-            f"connection {connection_id!r}: its port {port!r} is not a port number",
+            f"connection {connection_id!r}: its port is not a port number",
             "write it as a number such as 9092",
         )
     return int(str(port))

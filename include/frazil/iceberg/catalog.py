@@ -69,6 +69,10 @@ _DEFINITE = (
 _RAISING = frozenset({"pyiceberg", "frazil"})
 _DEFINITE_OF_SQL = frozenset({"ArgumentError", "NoSuchModuleError"})
 """The same of SQLAlchemy, by name: only catalogs in a database load it."""
+_QUOTING = frozenset(
+    {"InvalidHeader", "InvalidProxyURL", "InvalidSchema", "InvalidURL", "MissingSchema"}
+)
+"""The same of requests, for a setting that they quote: an address, or a header with a secret."""
 
 _CLIENTS = frozenset(
     {"sqlalchemy", "requests", "pyiceberg", "botocore", "thrift", "hive_metastore"}
@@ -365,9 +369,9 @@ def translated_errors(doing: str) -> Iterator[None]:
         yield
     except FrazilError:
         raise
-    except OSError as error:
-        raise storage_error(doing, error) from error
     except Exception as error:
+        if isinstance(error, OSError) and type(error).__name__ not in _QUOTING:
+            raise storage_error(doing, error) from error
         if _is_definite(error):
             cause = explain_error("catalog", error)
             known = f"{cause.sentence}: " if cause else ""
@@ -381,19 +385,22 @@ def translated_errors(doing: str) -> Iterator[None]:
         raise
 
 
-_OF_SETTINGS = (ValueError, TypeError, NotImplementedError, AttributeError)  # raised by clients
+_OF_SETTINGS = (
+    *(ValueError, UnicodeEncodeError),
+    *(TypeError, NotImplementedError, AttributeError),
+)
 """Classes, and no subclasses of ours, that a client raises for a setting or for a value."""
 
 
 def _describe_definite(error: Exception) -> str:
-    if type(error) in _OF_SETTINGS:
+    if type(error) in _OF_SETTINGS or type(error).__name__ in _QUOTING:
         return hide_message(error).facts
     return f"{type(error).__name__}: {_first_line(error)}"
 
 
 def _is_definite(error: Exception) -> bool:
     """Return whether an error of the catalog's client comes again with every attempt."""
-    if isinstance(error, _DEFINITE) or type(error).__name__ in _DEFINITE_OF_SQL:
+    if isinstance(error, _DEFINITE) or type(error).__name__ in _DEFINITE_OF_SQL | _QUOTING:
         return True
     if type(error) not in _OF_SETTINGS:
         return False

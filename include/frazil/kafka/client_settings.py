@@ -202,7 +202,7 @@ class _Translation:
             del self._left["security.protocol"]
         if self.protocol not in _PROTOCOLS:
             raise self._make_error(
-                f"security.protocol {self.protocol!r} is unknown",
+                "its security.protocol is unknown",
                 f"use one of {', '.join(sorted(_PROTOCOLS))}",
             )
         if self.protocol.startswith("SASL_"):
@@ -228,7 +228,7 @@ class _Translation:
         }
         if self.mechanism not in rules:
             raise self._make_error(
-                f"sasl.mechanism {self.mechanism!r} is not supported",
+                "its sasl.mechanism is not supported",
                 f"use one of {', '.join(rules)}",
             )
         rules[self.mechanism]()

@@ -1,5 +1,6 @@
 """Topics and offsets of a Kafka cluster: ids, partitions, end offsets, timestamps. No policy."""
 
+import re
 import threading
 import time
 import weakref
@@ -89,13 +90,17 @@ class GroupFacts:
     committed: Mapping[str, Mapping[int, tuple[int, str]]]
 
 
+_QUOTED_VALUE = re.compile(r'value ".*"(?= for )', re.DOTALL)
+"""What librdkafka quotes of a setting that it refuses."""
+
+
 @contextmanager
 def _refused_settings(bootstrap: str) -> Iterator[None]:
     """Raise a `ConfigurationError` with the reason where librdkafka refuses settings."""
     try:
         yield
     except KafkaException as exception:
-        reason = exception.args[0].str()
+        reason = _QUOTED_VALUE.sub("value", exception.args[0].str())
         raise ConfigurationError(
             f"settings for Kafka at {bootstrap}: {reason}",
             _WITH_KERBEROS

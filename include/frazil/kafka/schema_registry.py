@@ -68,7 +68,7 @@ def _parse_numbers(config: Mapping[str, str]) -> dict[str, str | float]:
         except ValueError:
             number = math.nan
         if not (math.isfinite(number) and number >= 0):
-            message = f"{name} is {config[name]!r}, not a number of at least 0"
+            message = f"{name} is not a number of at least 0"
             raise ValueError(message)
         parsed[name] = number
     return parsed

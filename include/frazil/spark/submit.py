@@ -12,7 +12,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from frazil.connections.addresses import join_addresses, refuse_fields, split_address
+from frazil.connections.addresses import (
+    join_addresses,
+    refuse_fields,
+    refuse_login,
+    split_address,
+)
 from frazil.connections.clients import CatalogPreset
 from frazil.connections.lookup import Connection
 from frazil.environment import home_dir, python_path
@@ -156,6 +161,7 @@ def resolve_master(connection: Connection) -> str:
             "set its host to the master, for example spark://master.example.org, and its port",
         )
     refuse_fields(connection, "login", "password", "schema")
+    refuse_login(connection, "host", host)
     is_whole = scheme == "spark" and ("://" in host or not connection.port)
     master = host if is_whole else f"{scheme}://{host}"
     if not master.startswith((_STANDALONE, _KUBERNETES)):
@@ -175,9 +181,9 @@ def validate_extra(connection: Connection) -> None:
     wait = connection.extra.get("executor-wait-seconds", "1")
     problems = [f"extra {key!r} is not supported" for key in unknown]
     if mode != "client":
-        problems.append(f"deploy-mode {mode!r}: only client, because the driver uses local files")
+        problems.append("deploy-mode: only client, because the driver uses local files")
     if not wait.isdecimal():
-        problems.append(f"executor-wait-seconds {wait!r} is not a number of seconds")
+        problems.append("executor-wait-seconds is not a number of seconds")
     if problems:
         raise ConfigurationError(
             f"connection {connection.id!r}: {'; '.join(problems)}",
@@ -223,7 +229,7 @@ def find_binary(connection: Connection) -> str:
     found = str(own) if own.is_file() else shutil.which(name)
     if name not in BINARIES or found is None:
         raise ConfigurationError(
-            f"connection {connection.id!r}: no program {name!r}",
+            f"connection {connection.id!r}: its `spark-binary` is no program of Spark, or not here",
             f"set `spark-binary` to one of {', '.join(BINARIES)}; `make setup` installs the first",
         )
     return found

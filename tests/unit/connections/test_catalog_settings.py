@@ -211,7 +211,7 @@ def test_s3_tables_follow_from_their_arn() -> None:
         (GLUE | {"glue.access-key-id": "x"}, "glue.access-key-id", "AWS_ACCESS_KEY_ID"),
         (GLUE | {"uri": "http://c"}, "uri", "`pyiceberg.NAME`"),
         (GLUE | {"adls.client-secret": "x"}, "adls.client-secret", "`pyiceberg.NAME`"),
-        ({"type": "nessie", "uri": "http://c"}, "type 'nessie' is not supported", "sql, rest"),
+        ({"type": "nessie", "uri": "http://c"}, "its catalog type is not supported", "sql, rest"),
         (
             {"type": "sql", "uri": "oracle://h/db"},
             "names the database 'oracle', for which Spark has no catalog",

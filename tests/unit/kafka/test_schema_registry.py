@@ -311,5 +311,5 @@ def test_a_setting_that_is_no_number_is_named(
 ) -> None:
     config = connect(monkeypatch, host="127.0.0.1", extra={"max.retries": value})
 
-    with pytest.raises(ConfigurationError, match=r"max\.retries is '.*', not a number"):
+    with pytest.raises(ConfigurationError, match=r"max\.retries is not a number"):
         SchemaRegistry(config)

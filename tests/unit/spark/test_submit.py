@@ -68,10 +68,16 @@ def test_a_connection_of_another_type_gives_its_scheme() -> None:
     ("connection", "facts"),
     [
         pytest.param(connect(host=None), "has no host", id="no master"),
-        pytest.param(connect(**{"deploy-mode": "cluster"}), "'cluster'", id="a driver elsewhere"),
+        pytest.param(
+            connect(**{"deploy-mode": "cluster"}),
+            "deploy-mode: only client",
+            id="a driver elsewhere",
+        ),
         pytest.param(connect(keytab="eA=="), "'keytab' is not supported", id="Kerberos"),
         pytest.param(
-            connect(**{"executor-wait-seconds": "soon"}), "'soon' is not a number", id="a word"
+            connect(**{"executor-wait-seconds": "soon"}),
+            "executor-wait-seconds is not a number",
+            id="a word",
         ),
     ],
 )
@@ -186,7 +192,7 @@ def test_a_connect_server_is_described_without_its_token(remote: str, described:
 def test_a_program_that_is_no_spark_submit_is_refused() -> None:
     engine = SubmitEngine(connect("local[2]", None, **{"spark-binary": "sh"}), CATALOG)
 
-    with pytest.raises(ConfigurationError, match="no program 'sh'"):
+    with pytest.raises(ConfigurationError, match="`spark-binary` is no program"):
         engine.run_job("stage_batch", Message(), Message)
 
 
