@@ -11,9 +11,15 @@ from support.lake import Lake
 
 from frazil.errors import ConfigurationError
 from frazil.events import note_failure
+from frazil.observability.parallel_reads import LateReadError
 from frazil.workspace import Workspace
 from frazil_airflow.plugin import FrazilPlugin
-from frazil_airflow.ui.status_page import StreamRow, build_app, read_row, render_page
+from frazil_airflow.ui.status_page import (
+    StreamRow,
+    build_app,
+    read_rows,
+    render_page,
+)
 from frazil_airflow.ui.stream_page import (
     PageSection,
     RequestedOffset,
@@ -134,10 +140,42 @@ def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[
     assert "Next: fix the stream file" in page
 
 
+@pytest.mark.parametrize(
+    ("error", "state", "why", "next_step"),
+    [
+        (RuntimeError("login failed for u:S3cr3tPw"), "Unexpected", "RuntimeError", "FRAZIL_DEBUG"),
+        (ConfigurationError("no host", "set its host"), "Configuration", "no host", "set its host"),
+        (LateReadError("no answer in 12 s"), "no answer", "no answer in 12 s", "frazil status ord"),
+    ],
+    ids=["an unexpected error", "one of ours", "a late answer"],
+)
+def test_a_failed_read_is_a_line_with_its_next_step_and_without_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    state: str,
+    why: str,
+    next_step: str,
+) -> None:
+    def read_nothing(_stream: str) -> StreamRow:
+        raise error
+
+    monkeypatch.setattr("frazil_airflow.ui.status_page.read_row", read_nothing)
+    if isinstance(error, TimeoutError):
+        late = {"orders": error}
+        monkeypatch.setattr("frazil_airflow.ui.status_page.read_all", lambda *_: late)
+
+    (row,) = read_rows(["orders"])
+
+    assert (row.state, row.level) == (state, "fail")
+    assert why in row.why
+    assert "S3cr3tPw" not in row.why
+    assert next_step in (row.next_step or "")
+
+
 def test_a_broken_stream_file_is_a_line_with_its_fix(write_stream: Callable[..., Path]) -> None:
     write_stream("orders").write_text("stream: [")
 
-    row = read_row("orders")
+    (row,) = read_rows(["orders"])
 
     assert (row.state, row.level) == ("StreamFile", "fail")
     assert "orders.yaml: not valid YAML" in row.why

@@ -11,7 +11,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse
 
-from frazil.observability.parallel_reads import read_all
+from frazil.observability.parallel_reads import LateReadError, read_all
 from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.ui.app import App
@@ -76,28 +76,32 @@ def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
     reads = {name: partial(read_row, name) for name in streams}
     results = read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
     return tuple(
-        StreamRow(name, _name_failure(result), why=str(result))
-        if isinstance(result, Exception)
-        else result
+        _explain(name, result) if isinstance(result, Exception) else result
         for name, result in results.items()
     )
 
 
-def _name_failure(error: Exception) -> str:
-    return "no answer" if isinstance(error, TimeoutError) else type(error).__name__
+def _explain(stream: str, error: Exception) -> StreamRow:
+    """Return the row of a stream that could not be read; it shows no other program's message."""
+    from frazil.errors import hide_message  # noqa: PLC0415 - imported by the first request
+
+    if isinstance(error, LateReadError):
+        next_step = f"`frazil status {stream}` waits longer, `frazil doctor` checks the services"
+        return StreamRow(stream, "no answer", why=str(error), next_step=next_step)
+    failure = hide_message(error)
+    return StreamRow(stream, failure.code, why=failure.facts, next_step=failure.next_step)
 
 
 def read_row(stream: str) -> StreamRow:
-    """Read the status of one stream; a typed error becomes its state."""
-    from frazil.errors import FrazilError  # noqa: PLC0415 - imported by the first request
-    from frazil.observability.status import read_status  # noqa: PLC0415
+    """Read the status of one stream.
+
+    Raises:
+        ConfigurationError: its file or a connection is wrong.
+    """
+    from frazil.observability.status import read_status  # noqa: PLC0415 - by the first request
     from frazil.workspace import open_workspace  # noqa: PLC0415
 
-    try:
-        work = open_workspace(stream, "page")
-        status = read_status(work)
-    except FrazilError as error:
-        return StreamRow(stream, error.code, why=error.facts, next_step=error.next_step)
+    status = read_status(open_workspace(stream, "page"))
     report = status.freshness
     return StreamRow(
         stream=stream,
