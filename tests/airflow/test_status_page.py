@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from requests.exceptions import ReadTimeout
+from support.catalog_loads import count_loads
 from support.lake import Lake
+from support.scripted_catalog import ScriptedCatalog
 
 from frazil.errors import ConfigurationError
 from frazil.events import note_failure
@@ -112,6 +114,20 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     page = render_stream("orders", found, now)
     assert f"<td>{ranges}</td>" in page
     assert "`frazil timeline --stream orders --since 7d` lists all of them" in page
+
+
+def test_a_streams_page_loads_the_table_once_for_all_its_sections(
+    lake: Lake, work: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    monkeypatch.setattr("frazil.kafka.cluster.TIMEOUT_SECONDS", 1.0)  # no broker will answer
+    lake.ingest(3, 2)
+    loads = count_loads(monkeypatch, ScriptedCatalog)
+
+    found = read_sections(work, RequestedOffset(0, 2), datetime.now(UTC))
+
+    assert [len(found[title].rows) for title in ("Timeline", "Snapshots", "Cost")] == [2, 2, 1]
+    assert loads.take()["demo.orders"] == 1
 
 
 def test_a_streams_page_says_what_cannot_be_read_and_shows_the_rest(

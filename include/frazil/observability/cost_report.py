@@ -6,6 +6,7 @@ from datetime import datetime
 
 from frazil.events import read_notes
 from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.usage import parse_usage
@@ -51,7 +52,11 @@ class CostReport(Report):
 
 
 def read_cost(
-    work: Workspace, since: datetime, until: datetime, prices: Prices | None
+    work: Workspace,
+    since: datetime,
+    until: datetime,
+    prices: Prices | None,
+    view: TableView | None = None,
 ) -> CostReport:
     """Read a stream's cost from the summaries of its table's snapshots, and estimate others.
 
@@ -60,7 +65,7 @@ def read_cost(
         CatalogUnavailableError: the catalog did not answer.
     """
     stream, name = work.stream.stream, work.stream.table.name
-    _, history = load_with_history(work.store, name)
+    history = (view or TableView(work.store, name)).history
     entries = list(_read_since(history, since))
     batches = [_describe_batch(entry) for entry in entries if _is_batch(entry, stream)]
     sizes = [_describe(entry, stream) for entry in entries]

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import DeadLetterIndex, Flags, read_dead_letter_index
 from frazil.ledger.history import UNCLAIMED, trace_steps
 from frazil.messages import Report, count_noun
@@ -49,14 +49,14 @@ class DeadLetterReport(Report):
         )
 
 
-def report_dead_letters(work: Workspace) -> DeadLetterReport:
+def report_dead_letters(work: Workspace, view: TableView | None = None) -> DeadLetterReport:
     """Group a stream's dead letters by reason, most open ones first.
 
     Raises:
         MissingTableError: the stream has not begun.
     """
     stream = work.stream
-    _, history = load_with_history(work.store, stream.table.name)
+    history = (view or TableView(work.store, stream.table.name)).history
     steps = trace_steps(history, stream.stream)
     index = read_dead_letter_index(work.store.find(stream.dead_letters_table), stream.stream, steps)
     is_resolved = index.resolution.resolved_by_step != UNCLAIMED

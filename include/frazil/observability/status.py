@@ -39,7 +39,7 @@ from frazil.observability.freshness import (
     forecast_losses,
     judge_freshness,
 )
-from frazil.observability.watch import gather_freshness_facts
+from frazil.observability.watch import TableReading, gather_freshness_facts, read_table
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import find_position
 from frazil.state_tables.state_status import StateStatus, describe_merge, read_state_status
@@ -145,9 +145,9 @@ class KeyStatus(Report):
         return "\n".join([*lines, *([self.waiting] if self.waiting else [])])
 
 
-def list_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
+def list_snapshots(work: Workspace, view: TableView | None = None) -> tuple[SnapshotReport, ...]:
     """List main's snapshots, newest first, including expired ones from the archive."""
-    _, history = load_with_history(work.store, work.stream.table.name)
+    history = (view or TableView(work.store, work.stream.table.name)).history
     return tuple(_list_reports(walk_ledger(history, work.stream.stream), history, work))
 
 
@@ -212,9 +212,11 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None else None
 
 
-def locate_offset(work: Workspace, topic: str, partition: int, offset: int) -> OffsetStatus:
+def locate_offset(
+    work: Workspace, topic: str, partition: int, offset: int, view: TableView | None = None
+) -> OffsetStatus:
     """Find the snapshot that has an offset."""
-    _, history = load_with_history(work.store, work.stream.table.name)
+    history = (view or TableView(work.store, work.stream.table.name)).history
     location = {"topic": topic, "partition": partition, "offset": offset}
     deletion = find_deletion(history, work.stream.stream, (topic, partition), offset)
     if deletion is not None:
@@ -333,14 +335,16 @@ def _iterate_ranges(
             yield entry, find_runs(restored.get((topic, partition), NO_OFFSETS))
 
 
-def read_status(work: Workspace) -> StreamStatus:
+def read_status(work: Workspace, reading: TableReading | None = None) -> StreamStatus:
     """Compare table and topic; problems are part of the result and do not raise.
 
-    Whether the stream's DAG is paused only Airflow knows; the watch notes it.
+    `reading` is what the table says, if it was read before. Whether the stream's DAG is paused only
+    Airflow knows; the watch notes it.
     """
     stream = work.stream
     is_paused = stream.stream in find_paused()
-    facts = replace(gather_freshness_facts(work), is_paused=is_paused)
+    reading = reading or read_table(work)
+    facts = replace(gather_freshness_facts(work, reading), is_paused=is_paused)
     state, obstacle = facts.state, facts.obstacle
     lag = sum(p.lag for p in facts.partitions) if facts.partitions else None
     now = datetime.now(UTC)
@@ -362,9 +366,15 @@ def read_status(work: Workspace) -> StreamStatus:
         ),
         freshness=freshness,
         monitoring_group=_check_group(work, facts),
-        state_table=read_state_status(work.store, stream) if stream.table.state else None,
+        state_table=_read_state_table(work, reading),
     )
     return _add_problem(status, obstacle) if obstacle else status
+
+
+def _read_state_table(work: Workspace, reading: TableReading) -> StateStatus | None:
+    if work.stream.table.state is None:
+        return None
+    return read_state_status(work.store, work.stream, reading.view)
 
 
 def _check_group(work: Workspace, facts: FreshnessFacts) -> GroupStatus | None:

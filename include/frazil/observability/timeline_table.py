@@ -33,13 +33,13 @@ SCHEMA = Schema(
 )
 
 
-def read_timeline(work: Workspace, since: datetime) -> list[Event]:
+def read_timeline(work: Workspace, since: datetime, view: TableView | None = None) -> list[Event]:
     """Return the stream's events since an instant: derived, recorded and noted ones.
 
     Raises:
         CatalogUnavailableError: the catalog did not answer.
     """
-    view = TableView(work.store, work.stream.table.name)
+    view = view or TableView(work.store, work.stream.table.name)
     derived: list[Event] = []
     if view.found is not None:
         derived = list(_derive_all(work, view))

@@ -93,12 +93,24 @@ def watch_stream(
     return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
 
 
-def gather_freshness_facts(work: Workspace) -> FreshnessFacts:
-    """Collect facts until an obstacle is met; facts collected before stay."""
+@dataclass(frozen=True)
+class TableReading:
+    """What a stream's table says, with the view and the recovery point that the facts are of.
+
+    Without a recovery point there is an obstacle: then Kafka need not be asked.
+    """
+
+    facts: FreshnessFacts
+    view: TableView | None = None
+    point: RecoveryPoint | None = None
+
+
+def read_table(work: Workspace, view: TableView | None = None) -> TableReading:
+    """Collect the table's facts until an obstacle is met; facts collected before stay."""
     stream = work.stream
     facts = FreshnessFacts(stream.stream, stream.table.name)
     try:
-        view = TableView(work.store, stream.table.name)
+        view = view or TableView(work.store, stream.table.name)
         if view.found is None:
             require_not_dropped(work.store, stream.table.name, stream.stream)
         table, history = view.table, view.history
@@ -114,7 +126,19 @@ def gather_freshness_facts(work: Workspace) -> FreshnessFacts:
         )
         point = _find_point(work, history)
         births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
-        facts = replace(facts, state=point.state, staged_at=births)
+        return TableReading(replace(facts, state=point.state, staged_at=births), view, point)
+    except FrazilError as error:
+        return TableReading(replace(facts, obstacle=explain_obstacle(error)), view)
+
+
+def gather_freshness_facts(work: Workspace, reading: TableReading | None = None) -> FreshnessFacts:
+    """Add Kafka's facts to the table's until an obstacle is met; facts collected before stay."""
+    reading, stream = reading or read_table(work), work.stream
+    facts, view, point = reading.facts, reading.view, reading.point
+    if view is None or point is None:
+        return facts
+    try:
+        table, history = view.table, view.history
         topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
         partitions = tuple(p for topic in topics for p in list_partitions(point, topic))
         facts = replace(facts, partitions=partitions)

@@ -54,17 +54,19 @@ class StateStatus(Report):
         return f"{batches} not merged ({changes}), behind since {since}"
 
 
-def read_state_status(store: TableStore, stream: Stream) -> StateStatus:
+def read_state_status(
+    store: TableStore, stream: Stream, changes: TableView | None = None
+) -> StateStatus:
     """Compare a state table with its change table; problems are part of the result."""
     name = require_state(stream).name
     try:
-        return _read(store, stream, name)
+        return _read(changes or TableView(store, stream.table.name), stream, name)
     except FrazilError as error:
         return StateStatus(table=name, problem=error.facts)
 
 
-def _read(store: TableStore, stream: Stream, name: str) -> StateStatus:
-    changes, state = TableView(store, stream.table.name), TableView(store, name)
+def _read(changes: TableView, stream: Stream, name: str) -> StateStatus:
+    state = TableView(changes.store, name)
     if changes.found is None:
         return StateStatus(table=name)
     position = None

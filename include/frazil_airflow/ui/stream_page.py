@@ -11,6 +11,7 @@ from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.ui.rendering import TIMEOUT_SECONDS, format_time, render
 
 if TYPE_CHECKING:
+    from frazil.observability.watch import TableReading
     from frazil.workspace import Workspace
 
 SHOWN = 100
@@ -55,35 +56,48 @@ def show_stream(stream: str, requested: RequestedOffset | None = None) -> str:
 def read_sections(
     work: "Workspace", requested: RequestedOffset | None, now: datetime
 ) -> dict[str, PageSection]:
-    """Read all sections in parallel, by the same functions as the commands."""
+    """Read all sections in parallel, by the same functions as the commands, of one load."""
+    from frazil.observability.watch import read_table  # noqa: PLC0415
+
     begin = now - PERIOD
-    reads = {
-        "Partitions": partial(read_partitions, work),
-        "Timeline": partial(read_events, work, begin),
-        "Snapshots": partial(read_snapshots, work),
-        "Dead letters": partial(read_dead_letters, work),
-        "Cost": partial(read_days, work, begin, now),
-    }
-    if requested is not None:
-        reads = {"Offset": partial(read_offset, work, requested)} | reads
+    reading = read_all({"table": partial(read_table, work)}, TIMEOUT_SECONDS)["table"]
+    if isinstance(reading, Exception):
+        failed = dict.fromkeys(_SECTIONS[requested is None :], _explain(reading))
+        return failed | {"Timeline": read_events(work, reading, begin)}
+    reads = (
+        partial(read_offset, work, reading, requested or RequestedOffset(0, 0)),
+        partial(read_partitions, work, reading),
+        partial(read_events, work, reading, begin),
+        partial(read_snapshots, work, reading),
+        partial(read_dead_letters, work, reading),
+        partial(read_days, work, reading, begin, now),
+    )
+    wanted = [*zip(_SECTIONS, reads, strict=True)][requested is None :]
     return {
         title: _explain(result) if isinstance(result, Exception) else result
-        for title, result in read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS).items()
+        for title, result in read_all(dict(wanted), TIMEOUT_SECONDS, TIMEOUT_SECONDS).items()
     }
 
 
-def read_events(work: "Workspace", begin: datetime) -> PageSection:
+_SECTIONS = ("Offset", "Partitions", "Timeline", "Snapshots", "Dead letters", "Cost")
+"""The first one only if it is asked for."""
+
+
+def read_events(
+    work: "Workspace", reading: "TableReading | Exception", begin: datetime
+) -> PageSection:
     """Read what `frazil timeline` shows, newest first; without a catalog, the local notes."""
     from frazil.errors import FrazilError  # noqa: PLC0415
     from frazil.observability.timeline import describe_phases  # noqa: PLC0415
     from frazil.observability.timeline_table import read_own_notes, read_timeline  # noqa: PLC0415
 
-    problem = ""
+    problem = _explain(reading).note if isinstance(reading, Exception) else ""
     try:
-        events = read_timeline(work, begin)
+        view = None if isinstance(reading, Exception) else reading.view
+        events = read_own_notes(work, begin) if problem else read_timeline(work, begin, view)
     except FrazilError as error:
-        events = read_own_notes(work, begin)
-        problem = f"{error}\nOnly events noted on this machine are shown. "
+        events, problem = read_own_notes(work, begin), str(error)
+    problem += "\nOnly events noted on this machine are shown. " if problem else ""
     rows = [
         (format_time(e.at), e.stream, e.kind, e.text, describe_phases(e.facts))
         for e in events[: -SHOWN - 1 : -1]
@@ -93,12 +107,12 @@ def read_events(work: "Workspace", begin: datetime) -> PageSection:
     return PageSection(columns, rows, f"{problem}{note}")
 
 
-def read_partitions(work: "Workspace") -> PageSection:
+def read_partitions(work: "Workspace", reading: "TableReading") -> PageSection:
     """Read what `frazil status` shows of each partition, soonest data loss first."""
     from frazil.observability.status import read_status, sort_by_loss  # noqa: PLC0415
     from frazil.streams.timestamps import describe_seconds  # noqa: PLC0415
 
-    status = read_status(work)
+    status = read_status(work, reading)
     parts = sort_by_loss(status.partitions)
     rows = [
         (
@@ -116,13 +130,13 @@ def read_partitions(work: "Workspace") -> PageSection:
     return PageSection(columns, rows, status.freshness.text + more)
 
 
-def read_snapshots(work: "Workspace") -> PageSection:
+def read_snapshots(work: "Workspace", reading: "TableReading") -> PageSection:
     """Read what `frazil snapshots` shows."""
     from frazil.ingest.snapshot_summaries import describe_late  # noqa: PLC0415
     from frazil.ledger.offsets import describe_ranges, unpack_ranges  # noqa: PLC0415
     from frazil.observability.status import list_snapshots  # noqa: PLC0415
 
-    found = list_snapshots(work)
+    found = list_snapshots(work, reading.view)
     rows = [
         (
             str(each.snapshot_id),
@@ -142,11 +156,11 @@ def read_snapshots(work: "Workspace") -> PageSection:
     return PageSection((*columns, "Committed (UTC)"), rows, note)
 
 
-def read_dead_letters(work: "Workspace") -> PageSection:
+def read_dead_letters(work: "Workspace", reading: "TableReading") -> PageSection:
     """Read what `frazil dead-letters` shows: reasons, counts and offsets, no record contents."""
     from frazil.observability.dead_letter_report import report_dead_letters  # noqa: PLC0415
 
-    report = report_dead_letters(work)
+    report = report_dead_letters(work, reading.view)
     rows = [
         (
             group.reason,
@@ -162,11 +176,13 @@ def read_dead_letters(work: "Workspace") -> PageSection:
     return PageSection(columns, rows, report.text)
 
 
-def read_days(work: "Workspace", begin: datetime, now: datetime) -> PageSection:
+def read_days(
+    work: "Workspace", reading: "TableReading", begin: datetime, now: datetime
+) -> PageSection:
     """Read what `frazil cost` shows without prices."""
     from frazil.observability.cost_report import describe_factor, read_cost  # noqa: PLC0415
 
-    report = read_cost(work, begin, now, None)
+    report = read_cost(work, begin, now, None, reading.view)
     rows = [
         (
             f"{day.day}",
@@ -190,13 +206,15 @@ def read_days(work: "Workspace", begin: datetime, now: datetime) -> PageSection:
     return PageSection((*columns, *files, "Requests", "Commits"), rows, "\n".join(notes))
 
 
-def read_offset(work: "Workspace", requested: RequestedOffset) -> PageSection:
+def read_offset(
+    work: "Workspace", reading: "TableReading", requested: RequestedOffset
+) -> PageSection:
     """Find the snapshot that holds an offset, as `frazil where` does."""
     from frazil.ledger.offsets import describe_offset  # noqa: PLC0415
     from frazil.observability.status import locate_offset  # noqa: PLC0415
 
     topic = requested.topic or work.stream.only_topic("topic")
-    found = locate_offset(work, topic, requested.partition, requested.offset)
+    found = locate_offset(work, topic, requested.partition, requested.offset, reading.view)
     where = f"snapshot {found.snapshot_id} ({found.kind})" if found.found else "not in the table"
     record = describe_offset(topic, requested.partition, requested.offset)
     return PageSection(note=f"{record}: {where}. {found.reason}")
