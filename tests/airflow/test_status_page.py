@@ -1,18 +1,21 @@
 """The page in Airflow's navigation: for people who are logged in, and safe to look at."""
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from fastapi.testclient import TestClient
 from requests.exceptions import ReadTimeout
 from support.catalog_loads import count_loads
-from support.lake import Lake
+from support.lake import Lake, make_stream
 from support.scripted_catalog import ScriptedCatalog
 
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, KafkaUnavailableError
 from frazil.events import note_failure
+from frazil.kafka.cluster import KafkaLog
 from frazil.observability.parallel_reads import LateReadError
 from frazil.workspace import Workspace
 from frazil_airflow.plugin import FrazilPlugin
@@ -156,6 +159,67 @@ def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[
     assert "Next: fix the stream file" in page
 
 
+@pytest.fixture
+def fleet(lake: Lake, work: Workspace, write_stream: Callable[..., Path]) -> list[str]:
+    """Give twelve streams that have begun, each with a table of its own."""
+    names = [f"s{number}" for number in range(12)]
+    for name in names:
+        write_stream(name)
+        columns = {"value": {"columns": {"id": "long!"}}, "table": {"name": f"shop.{name}"}}
+        lake.begin(make_stream(name, **columns))
+    assert work.stream.source.connection == "kafka_default"
+    return names
+
+
+def test_a_broker_that_two_streams_found_down_is_asked_by_no_other(
+    fleet: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def fetch_nothing(_self: KafkaLog, topics: object, _isolation: str) -> None:
+        asked.append(topics)
+        raise KafkaUnavailableError("no answer in 10 s", "start it") from TimeoutError()
+
+    monkeypatch.setattr(KafkaLog, "fetch_topics", fetch_nothing)
+
+    rows = read_rows(fleet)
+
+    assert {(row.state, row.epoch, row.rows) for row in rows} == {("KafkaUnavailable", 0, 0)}
+    assert all("no answer in 10 s" in row.why and row.next_step == "start it" for row in rows)
+    assert len(asked) == 2
+
+
+def test_a_topic_that_a_broker_refuses_is_no_broker_that_is_down(
+    fleet: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def refuse(_self: KafkaLog, topics: object, _isolation: str) -> None:
+        asked.append(topics)
+        denied = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        raise KafkaUnavailableError("no right to the topic", "grant it") from denied
+
+    monkeypatch.setattr(KafkaLog, "fetch_topics", refuse)
+
+    read_rows(fleet)
+
+    assert len(asked) == len(fleet)
+
+
+def test_a_broker_that_answers_too_late_leaves_what_the_table_says(
+    fleet: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = threading.Event()
+    monkeypatch.setattr(KafkaLog, "fetch_topics", lambda *_: late.wait())
+    monkeypatch.setattr("frazil_airflow.ui.status_page.TIMEOUT_SECONDS", 0.5)
+
+    rows = read_rows(fleet[:2])
+    late.set()
+
+    assert {(row.state, row.epoch, row.rows) for row in rows} == {("no answer", 0, 0)}
+    assert all("frazil status s" in (row.next_step or "") for row in rows)
+
+
 @pytest.mark.parametrize(
     ("error", "state", "why", "next_step"),
     [
@@ -172,13 +236,10 @@ def test_a_failed_read_is_a_line_with_its_next_step_and_without_secrets(
     why: str,
     next_step: str,
 ) -> None:
-    def read_nothing(_stream: str) -> StreamRow:
-        raise error
-
-    monkeypatch.setattr("frazil_airflow.ui.status_page.read_row", read_nothing)
-    if isinstance(error, TimeoutError):
-        late = {"orders": error}
-        monkeypatch.setattr("frazil_airflow.ui.status_page.read_all", lambda *_: late)
+    failed = {"orders": error}
+    monkeypatch.setattr(
+        "frazil_airflow.ui.status_page.read_all", lambda reads, *_: reads and failed
+    )
 
     (row,) = read_rows(["orders"])
 

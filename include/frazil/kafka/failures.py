@@ -5,6 +5,8 @@ import socket
 import ssl
 from collections.abc import Iterable
 
+from confluent_kafka import KafkaException
+
 from frazil.connections.causes import (
     EXPIRED_CERTIFICATE,
     NO_ROUTE,
@@ -174,6 +176,15 @@ _JAVA_ERROR = re.compile(
     r"java\.security\.)[\w.]+(?:Exception|Error)\b[^\n]*",
     re.MULTILINE,
 )
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Return whether no broker answered; a refusal, such as of one topic, is an answer."""
+    cause = error.__cause__
+    if isinstance(cause, KafkaException):
+        code: int = cause.args[0].code()
+        return code < 0  # codes of librdkafka itself; those of brokers are above
+    return isinstance(cause, TimeoutError)
 
 
 def explain_events(texts: Iterable[str]) -> Cause | None:

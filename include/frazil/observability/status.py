@@ -39,7 +39,12 @@ from frazil.observability.freshness import (
     forecast_losses,
     judge_freshness,
 )
-from frazil.observability.watch import TableReading, gather_freshness_facts, read_table
+from frazil.observability.watch import (
+    Outages,
+    TableReading,
+    gather_freshness_facts,
+    read_table,
+)
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import find_position
 from frazil.state_tables.state_status import StateStatus, describe_merge, read_state_status
@@ -335,16 +340,18 @@ def _iterate_ranges(
             yield entry, find_runs(restored.get((topic, partition), NO_OFFSETS))
 
 
-def read_status(work: Workspace, reading: TableReading | None = None) -> StreamStatus:
+def read_status(
+    work: Workspace, reading: TableReading | None = None, outages: Outages | None = None
+) -> StreamStatus:
     """Compare table and topic; problems are part of the result and do not raise.
 
-    `reading` is what the table says, if it was read before. Whether the stream's DAG is paused only
-    Airflow knows; the watch notes it.
+    `reading` is what the table says, if it was read before, and `outages` what other streams found
+    down. Whether the stream's DAG is paused only Airflow knows; the watch notes it.
     """
     stream = work.stream
     is_paused = stream.stream in find_paused()
     reading = reading or read_table(work)
-    facts = replace(gather_freshness_facts(work, reading), is_paused=is_paused)
+    facts = replace(gather_freshness_facts(work, reading, outages), is_paused=is_paused)
     state, obstacle = facts.state, facts.obstacle
     lag = sum(p.lag for p in facts.partitions) if facts.partitions else None
     now = datetime.now(UTC)

@@ -4,8 +4,9 @@ It writes nothing. A system that does not answer becomes part of the verdict, no
 """
 
 import json
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pyiceberg.table import Table
@@ -34,6 +35,7 @@ from frazil.ingest.blocked_batches import (
 from frazil.ingest.bootstrap import require_sole_owner, require_unchanged_route
 from frazil.ingest.planning import check_sources, next_offsets, transform_version
 from frazil.kafka.cluster import KafkaLog, TopicFacts
+from frazil.kafka.failures import is_unreachable
 from frazil.ledger import keys
 from frazil.ledger.foreign_snapshots import require_sole_writer
 from frazil.ledger.offsets import count_offsets, parse_ranges
@@ -71,6 +73,69 @@ _CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
     (SchemaChangeError, "review"),
 )
 Partitions = tuple[PartitionFacts, ...]
+
+
+FAILURES_OF_ONE_PART = 2
+"""After so many streams found a broker down, further streams take their answer."""
+
+
+@dataclass
+class _Probe:
+    """What the streams of one Kafka connection have found so far."""
+
+    asking: int = 0
+    has_answered: bool = False
+    errors: list[KafkaUnavailableError] = field(default_factory=list)
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the next stream need not wait for those that ask now."""
+        is_free = self.asking + len(self.errors) < FAILURES_OF_ONE_PART
+        return is_free or self.has_answered or len(self.errors) >= FAILURES_OF_ONE_PART
+
+
+class Outages:
+    """Kafka connections that two streams found down, so that the others need not ask them too.
+
+    Several threads may use it. Until a broker has answered, only two ask it, and the others wait
+    for what these find.
+    """
+
+    def __init__(self) -> None:
+        """Begin without an outage."""
+        self._probes: dict[str, _Probe] = {}
+        self._changed = threading.Condition()
+
+    def fetch_topics(self, work: Workspace) -> tuple[TopicFacts, ...]:
+        """Fetch the topics of a stream, unless its broker is known to be down.
+
+        Raises:
+            KafkaUnavailableError: it is down, or does not answer now.
+        """
+        source, error = work.stream.source, None
+        probe = self._begin(source.connection)
+        try:
+            return work.kafka.fetch_topics(source.names, source.isolation)
+        except KafkaUnavailableError as raised:
+            error = raised if is_unreachable(raised) else None
+            raise
+        finally:
+            with self._changed:
+                probe.asking -= 1
+                probe.has_answered |= error is None
+                probe.errors += [error] if error else []
+                self._changed.notify_all()
+
+    def _begin(self, connection: str) -> _Probe:
+        with self._changed:
+            probe = self._probes.setdefault(connection, _Probe())
+            self._changed.wait_for(lambda: probe.is_decided)
+            if len(probe.errors) >= FAILURES_OF_ONE_PART:
+                first = probe.errors[0]
+                facts = f"connection {connection} is down for other streams: {first.facts}"
+                raise KafkaUnavailableError(facts, first.next_step)
+            probe.asking += 1
+        return probe
 
 
 @dataclass(frozen=True)
@@ -131,7 +196,9 @@ def read_table(work: Workspace, view: TableView | None = None) -> TableReading:
         return TableReading(replace(facts, obstacle=explain_obstacle(error)), view)
 
 
-def gather_freshness_facts(work: Workspace, reading: TableReading | None = None) -> FreshnessFacts:
+def gather_freshness_facts(
+    work: Workspace, reading: TableReading | None = None, outages: Outages | None = None
+) -> FreshnessFacts:
     """Add Kafka's facts to the table's until an obstacle is met; facts collected before stay."""
     reading, stream = reading or read_table(work), work.stream
     facts, view, point = reading.facts, reading.view, reading.point
@@ -139,7 +206,7 @@ def gather_freshness_facts(work: Workspace, reading: TableReading | None = None)
         return facts
     try:
         table, history = view.table, view.history
-        topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)
+        topics = (outages or Outages()).fetch_topics(work)
         partitions = tuple(p for topic in topics for p in list_partitions(point, topic))
         facts = replace(facts, partitions=partitions)
         check_sources(stream.stream, point.state, topics)

@@ -8,6 +8,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 TIMEOUT_SECONDS = 12.0
 """Longer than one timeout of the Kafka client, so that the page shows that client's error."""
 
+TABLES_SECONDS = 12.0
+"""For the tables of all streams, before Kafka is asked."""
+
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,

@@ -1,10 +1,10 @@
 """The page `/frazil/`: the status of every stream, read-only, for users who are logged in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -15,8 +15,14 @@ from frazil.observability.parallel_reads import LateReadError, read_all
 from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.dag_loading import list_stream_names
 from frazil_airflow.ui.app import App
-from frazil_airflow.ui.rendering import TIMEOUT_SECONDS, format_time, render
+from frazil_airflow.ui.rendering import TABLES_SECONDS, TIMEOUT_SECONDS, format_time, render
 from frazil_airflow.ui.stream_page import RequestedOffset, show_stream
+
+if TYPE_CHECKING:
+    from frazil.observability.watch import Outages, TableReading
+    from frazil.workspace import Workspace
+
+    Opened = tuple[Workspace, TableReading]
 
 Offset = Annotated[int | None, Query(ge=0)]
 
@@ -71,37 +77,70 @@ def list_readable(user: GetUserDep) -> list[str]:
 
 
 def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
-    """Read the status of all streams in parallel; a failed read becomes a row with its error."""
+    """Read the status of all streams in parallel: first the tables, then Kafka.
+
+    So a broker that does not answer hides nothing that the tables say. Once two streams found one
+    down, the others do not wait for it. A failed read becomes a row with its error.
+    """
+    from frazil.observability.watch import Outages  # noqa: PLC0415 - imported by the first request
+
     use_airflow_connections()
-    reads = {name: partial(read_row, name) for name in streams}
-    results = read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
+    opened = {name: partial(open_stream, name) for name in streams}
+    tables = read_all(opened, TABLES_SECONDS, TABLES_SECONDS)
+    outages, found = Outages(), {n: r for n, r in tables.items() if not isinstance(r, Exception)}
+    reads = {name: partial(read_row, *each, outages) for name, each in found.items()}
+    rows = read_all(reads, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
     return tuple(
-        _explain(name, result) if isinstance(result, Exception) else result
-        for name, result in results.items()
+        row if isinstance(row, StreamRow) else _explain(name, row, found.get(name))
+        for name in streams
+        if (row := rows.get(name, tables[name]))
     )
 
 
-def _explain(stream: str, error: Exception) -> StreamRow:
-    """Return the row of a stream that could not be read; it shows no other program's message."""
+def _explain(stream: str, error: object, opened: "Opened | None") -> StreamRow:
+    """Return the row of a stream that was not read completely, with what its table says.
+
+    It shows no other program's message.
+    """
     from frazil.errors import hide_message  # noqa: PLC0415 - imported by the first request
 
+    facts = opened[1].facts if opened else None
+    known = StreamRow(
+        stream,
+        "no answer",
+        epoch=facts.state.epoch if facts and facts.state else None,
+        rows=facts.rows if facts else None,
+        snapshot_id=facts.snapshot_id if facts else None,
+    )
     if isinstance(error, LateReadError):
         next_step = f"`frazil status {stream}` waits longer, `frazil doctor` checks the services"
-        return StreamRow(stream, "no answer", why=str(error), next_step=next_step)
-    failure = hide_message(error)
-    return StreamRow(stream, failure.code, why=failure.facts, next_step=failure.next_step)
+        return replace(known, why=str(error), next_step=next_step)
+    failure = hide_message(cast("Exception", error))
+    return replace(known, state=failure.code, why=failure.facts, next_step=failure.next_step)
 
 
-def read_row(stream: str) -> StreamRow:
-    """Read the status of one stream.
+def open_stream(stream: str) -> "Opened":
+    """Open one stream and read what its table says.
 
     Raises:
-        ConfigurationError: its file or a connection is wrong.
+        ConfigurationError: its file is wrong.
     """
-    from frazil.observability.status import read_status  # noqa: PLC0415 - by the first request
+    from frazil.observability.watch import read_table  # noqa: PLC0415 - by the first request
     from frazil.workspace import open_workspace  # noqa: PLC0415
 
-    status = read_status(open_workspace(stream, "page"))
+    work = open_workspace(stream, "page")
+    return work, read_table(work)
+
+
+def read_row(work: "Workspace", reading: "TableReading", outages: "Outages") -> StreamRow:
+    """Read the status of one stream whose table was read.
+
+    Raises:
+        ConfigurationError: a connection is wrong.
+    """
+    from frazil.observability.status import read_status  # noqa: PLC0415 - by the first request
+
+    status, stream = read_status(work, reading, outages), work.stream.stream
     report = status.freshness
     return StreamRow(
         stream=stream,
