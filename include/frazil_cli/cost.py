@@ -21,10 +21,6 @@ from frazil_cli.timeline import Since, parse_since
 if TYPE_CHECKING:
     from frazil.observability.cost_report import CostReport
 
-_COLUMNS = (
-    *("day", "batches", "records", "CPU s (Spark)", "merges (CPU s)"),
-    *("maintenance CPU s", "written (files)", "live (files)", "requests", "commits"),
-)
 _MONEY = ("cpu", "storage", "written", "requests", "total")
 
 
@@ -57,24 +53,14 @@ def _print_reports(reports: "Sequence[CostReport]") -> None:
 
 
 def _print_report(report: "CostReport") -> None:
-    from frazil.observability.cost_report import describe_factor
+    from frazil.observability.cost_report import DAY_COLUMNS, describe_day, describe_factor
 
     title = f"Cost of {report.stream} since {report.since:%Y-%m-%d %H:%M} UTC"
     rows = [
-        (
-            *(day.day, day.batches, f"{day.records:,}"),
-            f"{day.cpu_seconds + day.spark_cpu_seconds:.1f} ({day.spark_cpu_seconds:.1f})",
-            *(f"{day.merges} ({day.merge_cpu_seconds:.1f})", f"{day.maintenance_cpu_seconds:.1f}"),
-            _in_mb(
-                day.bytes_written + day.bytes_by_others + day.merge_bytes_written,
-                day.files_written + day.merge_files_written,
-            ),
-            _in_mb(day.bytes_live, day.files_live),
-            *(day.requests + day.merge_requests, day.commits),
-        )
+        tuple(f"{v:,}" if isinstance(v, int) else v for v in describe_day(day))
         for day in report.days
     ]
-    print_table(title, _COLUMNS, rows)
+    print_table(title, DAY_COLUMNS, rows)
     if report.currency is not None:
         paid = [
             (day.day, *(f"{getattr(day.money, kind):.4f}" for kind in _MONEY))
@@ -87,7 +73,3 @@ def _print_report(report: "CostReport") -> None:
         console.print(f"Rough estimate: {report.fit.why}", markup=False)
     for cost_item in report.not_counted:
         console.print(f"Not counted: {cost_item}", markup=False)
-
-
-def _in_mb(number: int, files: int) -> str:
-    return f"{number / 1_000_000:.1f} MB ({files})"

@@ -16,7 +16,11 @@ from support.scripted_catalog import ScriptedCatalog
 from frazil.errors import ConfigurationError, KafkaUnavailableError
 from frazil.events import note_failure
 from frazil.kafka.cluster import KafkaLog
+from frazil.observability.cost import BatchCost, TableSizes, sum_up_days
+from frazil.observability.cost_report import CostReport
+from frazil.observability.freshness import FreshnessFacts
 from frazil.observability.parallel_reads import LateReadError
+from frazil.observability.watch import TableReading
 from frazil.workspace import Workspace
 from frazil_airflow.plugin import FrazilPlugin
 from frazil_airflow.ui.status_page import (
@@ -28,10 +32,12 @@ from frazil_airflow.ui.status_page import (
 from frazil_airflow.ui.stream_page import (
     PageSection,
     RequestedOffset,
+    read_days,
     read_sections,
     render_stream,
     show_stream,
 )
+from frazil_cli.cost import _print_reports
 
 pytestmark = pytest.mark.airflow
 
@@ -117,6 +123,29 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     page = render_stream("orders", found, now)
     assert f"<td>{ranges}</td>" in page
     assert "`frazil timeline --stream orders --since 7d` lists all of them" in page
+
+
+def test_a_streams_page_counts_the_cost_of_merges_as_the_command_does(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch = BatchCost(NOW, 100, 1000, 0, 10, 1_000_000, 1)
+    merge = BatchCost(NOW, 100, 50_000, 0, 500, 90_000_000, 40)
+    sizes = TableSizes(NOW, is_batch=True, bytes_written=10**6, bytes_live=10**6, files_live=1)
+    days = tuple(sum_up_days([batch], [sizes], [], None, [merge]))
+    report = CostReport(stream="orders", table="t", since=NOW, until=NOW, days=days)
+    monkeypatch.setattr("frazil.observability.cost_report.read_cost", lambda *_: report)
+    monkeypatch.setattr("frazil_cli.cost.console.width", 200)
+    work = Workspace(lake.stream, lake.folder, "run")
+
+    section = read_days(work, TableReading(FreshnessFacts("orders", "t")), NOW, NOW)
+    _print_reports([report])
+
+    row = dict(zip(section.columns, section.rows[0], strict=True))
+    assert row["Merges (CPU s)"] == "1 (50.0)"
+    assert row["Written (files)"] == "91.0 MB (41)"
+    assert row["Requests"] == 510
+    shown = capsys.readouterr().out
+    assert all(f"{value}" in shown for value in section.rows[0])
 
 
 def test_a_streams_page_loads_the_table_once_for_all_its_sections(

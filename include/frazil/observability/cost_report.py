@@ -138,6 +138,33 @@ def describe_factor(estimate: FreshnessEstimate, currency: str | None) -> str:
     return f"{text}: {estimate.money:.4f} {currency} ({least:.4f} to {most:.4f})"
 
 
+DAY_COLUMNS = (
+    *("day", "batches", "records", "CPU s (Spark)", "merges (CPU s)", "maintenance CPU s"),
+    *("written (files)", "live (files)", "requests", "commits"),
+)
+
+
+def describe_day(day: DayCost) -> tuple[int | str, ...]:
+    """Return the measured cost of a day as a row of `DAY_COLUMNS`, without money."""
+    written = day.bytes_written + day.bytes_by_others + day.merge_bytes_written
+    return (
+        f"{day.day}",
+        day.batches,
+        day.records,
+        f"{day.cpu_seconds + day.spark_cpu_seconds:.1f} ({day.spark_cpu_seconds:.1f})",
+        f"{day.merges} ({day.merge_cpu_seconds:.1f})",
+        f"{day.maintenance_cpu_seconds:.1f}",
+        _in_mb(written, day.files_written + day.merge_files_written),
+        _in_mb(day.bytes_live, day.files_live),
+        day.requests + day.merge_requests,
+        day.commits,
+    )
+
+
+def _in_mb(number: int, files: int) -> str:
+    return f"{number / 1_000_000:.1f} MB ({files})"
+
+
 def choose_points(batches: Sequence[BatchCost]) -> list[tuple[int, float]]:
     """Return (records, CPU seconds) of completely measured batches, else without Spark's part."""
     whole = [b for b in batches if b.cpu_ms is not None and b.spark_cpu_ms is not None]

@@ -180,30 +180,21 @@ def read_days(
     work: "Workspace", reading: "TableReading", begin: datetime, now: datetime
 ) -> PageSection:
     """Read what `frazil cost` shows without prices."""
-    from frazil.observability.cost_report import describe_factor, read_cost  # noqa: PLC0415
+    from frazil.observability.cost_report import (  # noqa: PLC0415
+        DAY_COLUMNS,
+        describe_day,
+        describe_factor,
+        read_cost,
+    )
 
     report = read_cost(work, begin, now, None, reading.view)
-    rows = [
-        (
-            f"{day.day}",
-            day.batches,
-            day.records,
-            f"{day.cpu_seconds + day.spark_cpu_seconds:.1f} ({day.spark_cpu_seconds:.1f})",
-            f"{day.maintenance_cpu_seconds:.1f}",
-            f"{(day.bytes_written + day.bytes_by_others) / 1e6:.1f} ({day.files_written})",
-            f"{day.bytes_live / 1e6:.1f} ({day.files_live})",
-            day.requests,
-            day.commits,
-        )
-        for day in report.days
-    ]
+    rows = [describe_day(day) for day in report.days]
     notes = [describe_factor(scenario, report.currency) for scenario in report.what_if]
     if report.fit is not None and not report.fit.reliable:
         notes.append(f"Rough estimate: {report.fit.why}")
     notes += [f"Not counted: {cost}" for cost in report.not_counted]
-    columns = ("Day", "Batches", "Records", "CPU s (Spark)", "Maintenance CPU s")
-    files = ("Written MB (files)", "Live MB (files)")
-    return PageSection((*columns, *files, "Requests", "Commits"), rows, "\n".join(notes))
+    columns = [column[:1].upper() + column[1:] for column in DAY_COLUMNS]
+    return PageSection(columns, rows, "\n".join(notes))
 
 
 def read_offset(
