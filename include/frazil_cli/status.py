@@ -146,8 +146,7 @@ def _show_statuses(statuses: Sequence["StreamStatus"]) -> None:
         _show_partitions(statuses[0])
     for group, stream in ((s.monitoring_group, s.stream) for s in statuses):
         if group is not None:
-            text = group.problem or "shows the table's offsets"
-            console.print(f"{stream}: consumer group {group.group}: {text}", markup=False)
+            console.print(f"{stream}: {group.text}", markup=False)
     for status in statuses:
         if status.state_table is not None:
             console.print(f"{status.stream}: {status.state_table.text}", markup=False)

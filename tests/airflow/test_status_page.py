@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from frazil.events import note_failure
 from frazil.kafka.cluster import KafkaLog
 from frazil.observability.cost import BatchCost, TableSizes, sum_up_days
 from frazil.observability.cost_report import CostReport
-from frazil.observability.freshness import FreshnessFacts
+from frazil.observability.freshness import FreshnessFacts, Obstacle
 from frazil.observability.parallel_reads import LateReadError
+from frazil.observability.status import GroupStatus, read_status
 from frazil.observability.watch import TableReading
+from frazil.state_tables.state_status import StateStatus
 from frazil.workspace import Workspace
 from frazil_airflow.plugin import FrazilPlugin
 from frazil_airflow.ui.status_page import (
@@ -33,6 +36,7 @@ from frazil_airflow.ui.stream_page import (
     PageSection,
     RequestedOffset,
     read_days,
+    read_partitions,
     read_sections,
     render_stream,
     show_stream,
@@ -123,6 +127,28 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     page = render_stream("orders", found, now)
     assert f"<td>{ranges}</td>" in page
     assert "`frazil timeline --stream orders --since 7d` lists all of them" in page
+
+
+def test_a_streams_page_shows_the_next_step_the_group_and_the_state_table(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = TableReading(FreshnessFacts("orders", "demo.orders"))
+    broken = Obstacle("halted", "the table was rolled back", "`frazil recover orders`", "Halted")
+    status = read_status(work, replace(reading, facts=replace(reading.facts, obstacle=broken)))
+    group = GroupStatus(group="g", problem="it has 2 active members")
+    state = StateStatus(table="demo.state", rows=5)
+    more = {"monitoring_group": group, "state_table": state}
+    found = status.model_copy(update=more)
+    monkeypatch.setattr("frazil.observability.status.read_status", lambda *_: found)
+
+    lines = read_partitions(work, reading).note.splitlines()
+
+    assert lines == [
+        "orders: halted: the table was rolled back",
+        "Next: `frazil recover orders`",
+        "state table demo.state: 5 rows; up to date",
+        "consumer group g: it has 2 active members",
+    ]
 
 
 def test_a_streams_page_counts_the_cost_of_merges_as_the_command_does(

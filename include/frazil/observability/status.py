@@ -93,6 +93,12 @@ class GroupStatus(Report):
     group: str
     problem: str | None = None
 
+    @property
+    def text(self) -> str:
+        """Describe what the group shows, on one line."""
+        shown = self.problem or "shows the table's offsets"
+        return f"consumer group {self.group}: {shown}"
+
 
 class StreamStatus(Report):
     """Progress, problem and freshness of one stream."""

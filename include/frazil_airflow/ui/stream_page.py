@@ -1,6 +1,6 @@
 """The page `/frazil/streams/<stream>`: partitions, events, snapshots, dead letters, cost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -11,6 +11,7 @@ from frazil_airflow.connections import use_airflow_connections
 from frazil_airflow.ui.rendering import TIMEOUT_SECONDS, format_time, render
 
 if TYPE_CHECKING:
+    from frazil.observability.status import StreamStatus
     from frazil.observability.watch import TableReading
     from frazil.workspace import Workspace
 
@@ -127,7 +128,20 @@ def read_partitions(work: "Workspace", reading: "TableReading") -> PageSection:
     columns = ("Partition", "Next offset", "End", "Lag", "Retention covers")
     left = len(parts) - len(rows)
     more = f"; `frazil status {work.stream.stream} --json` lists {left} more" if left else ""
-    return PageSection(columns, rows, status.freshness.text + more)
+    return PageSection(
+        columns, rows, "\n".join([status.freshness.text + more, *_list_notes(status)])
+    )
+
+
+def _list_notes(status: "StreamStatus") -> Iterator[str]:
+    """Yield what `frazil status` prints below its tables."""
+    next_step = status.next_step or status.freshness.next_step
+    if status.freshness.level != "ok" and next_step:
+        yield f"Next: {next_step}"
+    if status.state_table is not None:
+        yield status.state_table.text
+    if status.monitoring_group is not None:
+        yield status.monitoring_group.text
 
 
 def read_snapshots(work: "Workspace", reading: "TableReading") -> PageSection:
