@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from frazil.connections.clients import CatalogPreset, find_catalog, find_spark_remote
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, MissingTableError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.data_files import read_dead_letters
 from frazil.iceberg.ledger_archive import load_with_history
@@ -149,7 +149,7 @@ def _open_side(
             "write the name of a stream, or namespace.table, for example legacy.flights",
         )
     store = TableStore(find_catalog(stream.table.connection if stream else connection))
-    table, history = load_with_history(store, stream.table.name if stream else name)
+    table, history = _load(store, name, stream, connection)
     head = table.snapshot_by_id(history.head) if history.head is not None else None
     # Spark reads a snapshot with the columns that the table had at that time.
     schema_id = head.schema_id if head else None
@@ -167,6 +167,26 @@ def _open_side(
         stream=stream,
         dead_letters=read_dead_letters(store.find(stream.dead_letters_table)) if stream else {},
     )
+
+
+def _load(
+    store: TableStore, name: str, stream: Stream | None, connection: str
+) -> tuple[Table, History]:
+    """Load the table of one side.
+
+    Raises:
+        MissingTableError: there is none; no run creates one that is named itself.
+    """
+    try:
+        return load_with_history(store, stream.table.name if stream else name)
+    except MissingTableError as error:
+        if stream is not None:
+            raise
+        raise MissingTableError(
+            error.facts,
+            f"check the name (namespace.table) and the catalog of connection {connection}; the "
+            "table of a stream appears with its first batch",
+        ) from error
 
 
 def _merge_catalogs(left: CatalogPreset, right: CatalogPreset) -> dict[str, str]:

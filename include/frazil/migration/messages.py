@@ -1,7 +1,9 @@
 """Requests, plans and results of a move to another cluster and of a comparison of two tables."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
 
 from frazil.ledger.offsets import Runs
 from frazil.messages import Message, MessagePart, Report
@@ -60,8 +62,8 @@ class Moved(Message):
 class CompareRequest(Message):
     """The two sides of a comparison: each a stream, or a table with its namespace."""
 
-    left: str
-    right: str
+    left: Annotated[str, StringConstraints(strip_whitespace=True)]
+    right: Annotated[str, StringConstraints(strip_whitespace=True)]
     left_columns: str | None = None
     right_columns: str | None = None
     topic: str | None = None
