@@ -44,7 +44,8 @@ def describe_lineage(published: Published) -> "Lineage":
 
 def name_topic(bootstrap_servers: str, topic: str) -> Name:
     """Return namespace and name of a topic: `kafka://host:port` of the first server, and itself."""
-    return f"kafka://{bootstrap_servers.partition(',')[0].strip()}", topic
+    first = bootstrap_servers.partition(",")[0].rpartition("://")[2]  # without SASL_SSL://
+    return f"kafka://{first.strip()}", topic
 
 
 def name_location(location: str) -> Name:

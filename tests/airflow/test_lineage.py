@@ -30,8 +30,16 @@ def test_a_table_is_named_by_its_location(location: str, name: tuple[str, str]) 
     assert name_location(location) == name
 
 
-def test_a_topic_is_named_by_the_first_server() -> None:
-    assert name_topic("a:9092, b:9092", "orders") == ("kafka://a:9092", "orders")
+@pytest.mark.parametrize(
+    ("servers", "namespace"),
+    [
+        ("a:9092, b:9092", "kafka://a:9092"),
+        ("SASL_SSL://kafka:9093,SASL_SSL://b:9093", "kafka://kafka:9093"),
+        ("PLAINTEXT://[::1]:9092", "kafka://[::1]:9092"),
+    ],
+)
+def test_a_topic_is_named_by_the_first_server(servers: str, namespace: str) -> None:
+    assert name_topic(servers, "orders") == (namespace, "orders")
 
 
 def test_a_dag_file_loads_nothing_of_openlineage() -> None:
