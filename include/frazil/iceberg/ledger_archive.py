@@ -18,7 +18,13 @@ from pyiceberg.table.snapshots import CHANGED_PARTITION_PREFIX, PARTITION_SUMMAR
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from frazil.errors import TableDroppedError
-from frazil.iceberg.catalog import NewTable, TableStore, read_history, translated_errors
+from frazil.iceberg.catalog import (
+    NewTable,
+    TableStore,
+    missing_table,
+    read_history,
+    translated_errors,
+)
 from frazil.iceberg.commit_retry import raise_on_conflict, retry_commit
 from frazil.iceberg.commits import SnapshotRetention, append_rows
 from frazil.iceberg.table_compatibility import list_obstacles
@@ -83,17 +89,24 @@ def _read_rows(store: TableStore, name: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["committed_at"])
 
 
-def require_not_dropped(store: TableStore, name: str, stream: str) -> None:
+def require_not_dropped(store: TableStore, name: str, stream: str | None = None) -> None:
     """Raise if the archive has a stream in a table of this name; the catalog has none now.
+
+    Without a name any stream counts.
 
     Raises:
         TableDroppedError: a person decides, as a new table would begin without the old rows.
     """
     rows = [(row, json.loads(row["summary"])) for row in _read_rows(store, name)]
-    own = [(row, found) for row, found in rows if keys.state_key(stream) in found]
+    own = [
+        (row, found)
+        for row, found in rows
+        if (names := _streams_of(found)) and (stream is None or stream in names)
+    ]
     if not own:
         return
-    newest, _ = own[-1]
+    newest, summary = own[-1]
+    stream = stream or min(_streams_of(summary))
     batches = {row["snapshot_id"] for row, found in own if found.get(keys.KIND) == keys.INGEST}
     raise TableDroppedError(
         f"table {name} was dropped: catalog {store.preset.name} does not have it, and the ledger "
@@ -210,7 +223,10 @@ def load_with_history(store: TableStore, name: str) -> tuple[Table, History]:
     """Load a table together with its ledger.
 
     Raises:
-        MissingTableError: there is no such table.
+        TableDroppedError, MissingTableError: there is no such table any more, or never was.
     """
-    table = store.load(name)
+    table = store.find(name)
+    if table is None:
+        require_not_dropped(store, name)
+        raise missing_table(store, name)
     return table, read_ledger(store, table, name)

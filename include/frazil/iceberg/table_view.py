@@ -7,7 +7,7 @@ from functools import cached_property
 from pyiceberg.table import Table
 
 from frazil.iceberg.catalog import TableStore, missing_table
-from frazil.iceberg.ledger_archive import make_absent_history, read_ledger
+from frazil.iceberg.ledger_archive import make_absent_history, read_ledger, require_not_dropped
 from frazil.ledger.recovery_point import History, RecoveryPoint, find_recovery_point
 
 
@@ -36,9 +36,10 @@ class TableView:
         """Return the table.
 
         Raises:
-            MissingTableError: there is no such table.
+            TableDroppedError, MissingTableError: there is no such table any more, or never was.
         """
         if self.found is None:
+            require_not_dropped(self.store, self.name)
             raise missing_table(self.store, self.name)
         return self.found
 

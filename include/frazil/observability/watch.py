@@ -23,6 +23,7 @@ from frazil.errors import (
     TableError,
 )
 from frazil.iceberg.branches import parse_branch
+from frazil.iceberg.catalog import missing_table
 from frazil.iceberg.ledger_archive import require_not_dropped
 from frazil.iceberg.live_files import count_live_rows
 from frazil.iceberg.table_view import TableView
@@ -178,6 +179,7 @@ def read_table(work: Workspace, view: TableView | None = None) -> TableReading:
         view = view or TableView(work.store, stream.table.name)
         if view.found is None:
             require_not_dropped(work.store, stream.table.name, stream.stream)
+            raise missing_table(work.store, stream.table.name)
         table, history = view.table, view.history
         clocks = read_ledger_clocks(history, stream.stream, stream.batch.max_records)
         facts = replace(

@@ -1,6 +1,7 @@
 """A dropped table halts its stream until a person decides; nothing takes its place by itself."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -13,7 +14,8 @@ from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch, preview_next_batch
 from frazil.kafka.cluster import KafkaLog
 from frazil.ledger.authors import Author
-from frazil.observability.status import read_status
+from frazil.observability.dead_letter_report import report_dead_letters
+from frazil.observability.status import list_snapshots, read_status
 from frazil.recovery.halt_resolution import start_over
 from frazil.workspace import Workspace
 
@@ -50,6 +52,38 @@ def test_a_dropped_table_fails_the_watch_and_is_a_problem_of_the_status(dropped:
     assert status.freshness.level == "fail"
     assert "demo.orders was dropped" in (status.problem or "")
     assert "--new-table" in (status.next_step or "")
+
+
+@pytest.mark.parametrize("read", [list_snapshots, report_dead_letters])
+def test_a_command_that_reads_says_that_the_table_was_dropped(
+    dropped: Workspace, read: Callable[[Workspace], object]
+) -> None:
+    with pytest.raises(TableDroppedError, match="2 batches of stream orders"):
+        read(dropped)
+
+
+def test_a_stream_that_the_archive_does_not_know_has_not_started(dropped: Workspace) -> None:
+    stream = dropped.stream.model_copy(update={"stream": "payments"})
+
+    status = read_status(replace(dropped, stream=stream))
+
+    assert status.state == "not started"
+
+
+def test_a_table_that_is_registered_again_lets_the_stream_continue(
+    lake: Lake, work: Workspace
+) -> None:
+    lake.ingest(3, 2)
+    archive_all_entries(lake.store, lake.history)
+    newest = lake.table.metadata_location
+    lake.catalog.drop_table("demo.orders")
+    lake.catalog.register_table("demo.orders", newest)
+    vars(work)["kafka"] = cast("KafkaLog", Topic((7, 7)))
+
+    plan = plan_next_batch(work)
+
+    assert isinstance(plan, BatchPlan)
+    assert plan.ranges == {"orders": {0: (3, 7), 1: (2, 7)}}
 
 
 def test_the_preview_of_a_new_table_creates_nothing(lake: Lake, dropped: Workspace) -> None:
