@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import AfterValidator
 
 from frazil.ledger.offsets import Runs
 from frazil.messages import Message, MessagePart, Report
@@ -62,8 +62,8 @@ class Moved(Message):
 class CompareRequest(Message):
     """The two sides of a comparison: each a stream, or a table with its namespace."""
 
-    left: Annotated[str, StringConstraints(strip_whitespace=True)]
-    right: Annotated[str, StringConstraints(strip_whitespace=True)]
+    left: Annotated[str, AfterValidator(str.strip)]
+    right: Annotated[str, AfterValidator(str.strip)]
     left_columns: str | None = None
     right_columns: str | None = None
     topic: str | None = None
