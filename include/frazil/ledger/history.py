@@ -251,21 +251,28 @@ def list_topics(history: History) -> frozenset[str]:
     )
 
 
+def locate_spans(offsets: Offsets, spans: Iterable[Span]) -> Iterator[tuple[Span, slice]]:
+    """Yield the spans that cover some of the offsets, each with the positions of these."""
+    listed = tuple(spans)
+    bounds = np.array([(span.start, span.end) for span in listed], dtype=np.int64).reshape(-1, 2)
+    lows, highs = np.searchsorted(offsets, bounds.T)
+    for number in np.flatnonzero(lows < highs).tolist():
+        yield listed[number], slice(lows[number], highs[number])
+
+
 def find_owners(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
     """Return for each offset the step of the last span that covers it, or `UNCLAIMED`."""
     owners = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
-    for span in spans:
-        low, high = np.searchsorted(offsets, [span.start, span.end])
-        owners[low:high] = span.index
+    for span, covered in locate_spans(offsets, spans):
+        owners[covered] = span.index
     return owners
 
 
 def count_covers(offsets: Offsets, spans: Iterable[Span]) -> Offsets:
     """Return for each offset how many spans cover it."""
     covers = np.zeros(len(offsets), dtype=np.int64)
-    for span in spans:
-        low, high = np.searchsorted(offsets, [span.start, span.end])
-        covers[low:high] += 1
+    for _, covered in locate_spans(offsets, spans):
+        covers[covered] += 1
     return covers
 
 
@@ -277,18 +284,23 @@ def find_deleted(
     A replay restores rows that had expired, but never erased ones: at the offset of an erased
     record only a batch may publish again, which is another record of a recreated topic.
     """
-    parts = [NO_OFFSETS]
-    for index, step in enumerate(steps):
-        if step.kind not in kinds:
-            continue
-        rows = step.deleted.get(partition, NO_OFFSETS)
-        dead = [each.get(partition, NO_OFFSETS) for each in step.deleted_dead_letters.values()]
-        offsets = np.unique(np.concatenate([rows, *dead]))
-        later = [
-            span
-            for span in spans.all
-            if span.index > index
-            and (step.kind == keys.EXPIRE_ROWS or steps[span.index].kind == keys.INGEST)
-        ]
-        parts.append(offsets[find_owners(offsets, later) == UNCLAIMED])
-    return np.unique(np.concatenate(parts))
+    deletions = [
+        (step.kind, index, _list_deleted(step, partition))
+        for index, step in enumerate(steps)
+        if step.kind in kinds
+    ]
+    listed = np.unique(np.concatenate([NO_OFFSETS, *(each for *_, each in deletions)]))
+    batches = (span for span in spans.all if steps[span.index].kind == keys.INGEST)
+    newest_batches = find_owners(listed, batches)
+    newest_spans = find_owners(listed, spans.all)
+    is_deleted = np.zeros(len(listed), dtype=np.bool_)
+    for kind, index, offsets in deletions:
+        restored_by = newest_spans if kind == keys.EXPIRE_ROWS else newest_batches
+        positions = np.searchsorted(listed, offsets)
+        is_deleted[positions] |= restored_by[positions] <= index
+    return listed[is_deleted]
+
+
+def _list_deleted(step: Step, partition: Partition) -> Offsets:
+    dead = [each.get(partition, NO_OFFSETS) for each in step.deleted_dead_letters.values()]
+    return np.unique(np.concatenate([step.deleted.get(partition, NO_OFFSETS), *dead]))
