@@ -6,6 +6,7 @@ letters); both are decided here, for one partition or for a whole table.
 """
 
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -30,7 +31,14 @@ from frazil.ingest.messages import BatchPlan, Staged
 from frazil.kafka.consumer import KafkaRecord
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Coordinates, Offsets, Partition, join_dead_letters
-from frazil.ledger.history import UNCLAIMED, Spans, Step, find_owners, list_attempts, list_spans
+from frazil.ledger.history import (
+    UNCLAIMED,
+    Spans,
+    Step,
+    list_attempts,
+    list_spans,
+    locate_spans,
+)
 
 Flags = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.int64]
@@ -232,17 +240,16 @@ class Resolution:
     incarnation_ends: Indexes
 
 
-def list_resolved(steps: tuple[Step, ...], partition: Partition) -> dict[int, Resolved]:
-    """Return the dead letters of a partition that each redrive restored, by its index."""
+def list_resolved(steps: tuple[Step, ...]) -> dict[Partition, dict[int, Resolved]]:
+    """Return by partition the dead letters that each redrive restored, by its index."""
     indexes: dict[int | None, int] = {s.entry.snapshot_id: i for i, s in enumerate(steps)}
-    return {
-        index: Resolved(
-            step.resolved[partition],
-            index if step.resolved_before is None else indexes.get(step.resolved_before, 0),
-        )
-        for index, step in enumerate(steps)
-        if partition in step.resolved
-    }
+    found: defaultdict[Partition, dict[int, Resolved]] = defaultdict(dict)
+    for index, step in enumerate(steps):
+        before = step.resolved_before
+        end = index if before is None else indexes.get(before, 0)
+        for partition, offsets in step.resolved.items():
+            found[partition][index] = Resolved(offsets, end)
+    return dict(found)
 
 
 def resolve_dead_letters(
@@ -260,23 +267,43 @@ def resolve_dead_letters(
         spans: what the stream's steps published of the partition.
         resolved: what each redrive restored of the partition, by its index.
     """
-    is_last = np.zeros(len(offsets), dtype=np.bool_)
-    for own in spans.incarnations:
-        is_last |= (indexes != UNCLAIMED) & (find_owners(offsets, own) == indexes)
-    resolved_by_step = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
-    for index, listed in sorted(resolved.items()):
-        known = [span for span in spans.all if span.index < listed.before]
-        is_listed = (
-            is_last & (find_owners(offsets, known) == indexes) & (resolved_by_step == UNCLAIMED)
-        )
-        resolved_by_step[is_listed & np.isin(offsets, listed.offsets)] = index
     restarts = np.array([*spans.restarts, UNCLAIMED], dtype=np.int64)
     ends = restarts[np.searchsorted(restarts[:-1], indexes)]
+    is_read, next_reads = _find_reads(offsets, indexes, spans)
+    is_last = is_read & ((next_reads == UNCLAIMED) | ((ends != UNCLAIMED) & (next_reads > ends)))
+    resolved_by_step = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
+    for index, listed in sorted(resolved.items()):
+        places = _find_places(offsets, listed.offsets)
+        reads, again = indexes[places], next_reads[places]
+        is_newest = (reads < listed.before) & ((again == UNCLAIMED) | (again >= listed.before))
+        is_listed = is_last[places] & is_newest & (resolved_by_step[places] == UNCLAIMED)
+        resolved_by_step[places[is_listed]] = index
     return Resolution(
         is_open=is_last & (resolved_by_step == UNCLAIMED),
         resolved_by_step=resolved_by_step,
         incarnation_ends=ends,
     )
+
+
+def _find_reads(offsets: Offsets, indexes: Indexes, spans: Spans) -> tuple[Flags, Indexes]:
+    """Return whether each dead letter's step read it, and the next step that read its offset."""
+    is_read = np.zeros(len(offsets), dtype=np.bool_)
+    next_reads = np.full(len(offsets), UNCLAIMED, dtype=np.int64)
+    for span, covered in locate_spans(offsets, spans.all):
+        own, again = indexes[covered], next_reads[covered]
+        is_read[covered] |= own == span.index
+        again[(own < span.index) & (again == UNCLAIMED)] = span.index
+    return is_read, next_reads
+
+
+def _find_places(offsets: Offsets, listed: Offsets) -> Indexes:
+    """Return the positions of the listed offsets; several dead letters may have the same offset."""
+    unique = np.unique(listed)
+    lows, highs = np.searchsorted(offsets, unique), np.searchsorted(offsets, unique, "right")
+    counts = highs - lows
+    before = np.cumsum(counts) - counts
+    places: Indexes = np.arange(counts.sum()) + np.repeat(lows - before, counts)
+    return places
 
 
 def select_open(
@@ -352,7 +379,7 @@ def _sort_rows(rows: pa.Table) -> pa.Table:
 
 
 def _resolve_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
-    spans = list_spans(steps)
+    spans, resolved = list_spans(steps), list_resolved(steps)
     by_attempt = {attempt: index for index, attempt in list_attempts(steps).items()}
     codes = rows["attempt"].combine_chunks().fill_null("").dictionary_encode()
     attempt_indexes = np.array(
@@ -365,7 +392,7 @@ def _resolve_rows(rows: pa.Table, steps: tuple[Step, ...]) -> Resolution:
             offsets[low:high],
             indexes[low:high],
             spans.get(partition, Spans()),
-            list_resolved(steps, partition),
+            resolved.get(partition, {}),
         )
         for partition, low, high in list_slices(rows)
     ]

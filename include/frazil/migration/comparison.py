@@ -216,14 +216,14 @@ def _claim(side: Side, extent: TableExtent) -> Claims:
     steps = trace_steps(side.history, stream) if point else ()
     first = next((step.after for step in steps if step.after), None)
     starts, ends = _by_partition(first), _by_partition(point.state if point else None)
-    spans, attempts = list_spans(steps), list_attempts(steps)
+    spans, attempts, resolved = list_spans(steps), list_attempts(steps), list_resolved(steps)
     has_backfills = any(step.kind == keys.BACKFILL for step in steps)
     extents = {(each.topic, each.partition): each for each in extent.partitions}
     claims = {}
     for key in {*extents, *ends}:
         own, rows = spans.get(key, Spans()), extents.get(key)
         dead_letters = side.dead_letters.get(key, {})
-        still_open, _ = select_open(dead_letters, own, attempts, list_resolved(steps, key))
+        still_open, _ = select_open(dead_letters, own, attempts, resolved.get(key, {}))
         start = starts.get(key, 0) if key in ends else None
         read = claim_range(rows, start, ends.get(key), own.current if has_backfills else ())
         claims[key] = Claim(rows.rows if rows else 0, read, still_open)

@@ -191,11 +191,10 @@ def _require_same_topic(stream: str, point: RecoveryPoint, facts: TopicFacts) ->
 def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
     """Yield everything known of each partition of the stream's topics."""
     topics = {topic for topic, _ in (*evidence.spans, *evidence.delivered)}
-    attempts = list_attempts(evidence.steps)
+    attempts, resolved_by = list_attempts(evidence.steps), list_resolved(evidence.steps)
     present = (p for p in (*evidence.rows, *evidence.dead_letters) if p[0] in topics)
     for partition in sorted({*evidence.spans, *present}):
         spans = evidence.spans.get(partition, Spans())
-        restored = list_resolved(evidence.steps, partition)
         stored = StoredOffsets(
             evidence.rows.get(partition, NO_OFFSETS), evidence.dead_letters.get(partition, {})
         )
@@ -203,7 +202,7 @@ def _list_views(evidence: Evidence) -> Iterable[PartitionView]:
             restore_dead_letters(evidence.steps, partition, stored.dead_letters),
             spans,
             attempts,
-            restored,
+            resolved_by.get(partition, {}),
         )
         deleted = find_deleted(evidence.steps, spans, partition)
         yield PartitionView(

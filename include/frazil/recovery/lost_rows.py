@@ -140,10 +140,10 @@ def _find_present(work: Workspace, view: TableView, steps: tuple[Step, ...]) -> 
         )
     rows = read_row_coordinates(table, history.head) if has_coordinates else {}
     dead_letters = read_dead_letters(work.store.find(work.stream.dead_letters_table))
-    attempts, records = list_attempts(steps), {}
+    attempts, resolved, records = list_attempts(steps), list_resolved(steps), {}
     for partition, spans in list_spans(steps).items():
         open_ones, _ = select_open(
-            dead_letters.get(partition, {}), spans, attempts, list_resolved(steps, partition)
+            dead_letters.get(partition, {}), spans, attempts, resolved.get(partition, {})
         )
         deleted = find_deleted(steps, spans, partition)
         own = rows.get(partition, NO_OFFSETS)

@@ -262,10 +262,11 @@ def find_open(
     dead_letters: Mapping[Partition, Mapping[str, Offsets]], steps: tuple[Step, ...]
 ) -> dict[Partition, Offsets]:
     """Return the offsets of the open dead letters of each partition that has some, ascending."""
-    attempts, spans, found = list_attempts(steps), list_spans(steps), dict[Partition, Offsets]()
+    attempts, spans, resolved = list_attempts(steps), list_spans(steps), list_resolved(steps)
+    found: dict[Partition, Offsets] = {}
     for partition, held in dead_letters.items():
-        resolved = list_resolved(steps, partition)
-        open_ones, _ = select_open(held, spans.get(partition, Spans()), attempts, resolved)
+        own = spans.get(partition, Spans())
+        open_ones, _ = select_open(held, own, attempts, resolved.get(partition, {}))
         if len(open_ones):
             found[partition] = open_ones
     return found
