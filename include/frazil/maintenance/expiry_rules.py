@@ -5,7 +5,7 @@ tag references, and snapshots younger than a day that are not on main yet. What 
 is archived before.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from frazil.errors import ConfigurationError, HistoryCutError
@@ -57,22 +57,15 @@ def decide_expiry(
     off_main = [entry for entry in history.entries.values() if entry.snapshot_id not in main_ids]
     cutoff_ms = window.abandoned_cutoff_ms(now_ms)
     young = [entry.snapshot_id for entry in off_main if entry.committed_at_ms > cutoff_ms]
-    held = {
-        snapshot_id
-        for root in (*refs.values(), *young)
-        for snapshot_id in _walk_to_main(history, root, main_ids)
-    }
+    held = _list_held(history, (*refs.values(), *young), main_ids)
     held |= set(_in_window(lineage, window.cutoff_ms(now_ms)))
     ancestors = tuple(
         entry.snapshot_id
         for entry in lineage
         if entry.snapshot_id in history.entries and entry.snapshot_id not in held
     )
-    abandoned = tuple(
-        entry.snapshot_id
-        for entry in off_main
-        if entry.snapshot_id not in held and _forked_from_main(history, entry, main_ids)
-    )
+    left = [entry.snapshot_id for entry in off_main if entry.snapshot_id not in held]
+    abandoned = tuple(_select_forked(history, left, main_ids))
     return ExpiryPlan(ancestors, abandoned, _list_carried(history, points, lineage, ancestors))
 
 
@@ -85,19 +78,38 @@ def _in_window(lineage: tuple[LedgerEntry, ...], cutoff_ms: int) -> Iterator[int
         reached = reached or entry.committed_at_ms <= cutoff_ms
 
 
-def _walk_to_main(history: History, start: int, main_ids: Collection[int]) -> Iterator[int]:
-    """Yield a snapshot and its parents down to the first one on main, inclusive."""
+def _list_held(history: History, roots: Iterable[int], main_ids: Collection[int]) -> set[int]:
+    """Return the roots and their parents, each down to the first one on main, inclusive."""
+    held: set[int] = set()
+    ends = set(main_ids)
+    for root in roots:
+        path = _walk_back(history, root, ends)
+        held.update(path)
+        ends.update(path)
+    return held
+
+
+def _select_forked(
+    history: History, snapshot_ids: Iterable[int], main_ids: Collection[int]
+) -> Iterator[int]:
+    """Yield the snapshots from which parents lead to main."""
+    leads_to_main = dict.fromkeys(main_ids, True)
+    for snapshot_id in snapshot_ids:
+        path = _walk_back(history, snapshot_id, leads_to_main)
+        leads_to_main |= dict.fromkeys(path, leads_to_main.get(path[-1], False))
+        if leads_to_main[snapshot_id]:
+            yield snapshot_id
+
+
+def _walk_back(history: History, start: int, ends: Container[int]) -> tuple[int, ...]:
+    """Return a snapshot and its parents down to the first of `ends`, inclusive."""
+    path: dict[int, None] = {}
     current: int | None = start
-    seen: set[int] = set()
-    while current is not None and current not in seen:
-        yield current
-        seen.add(current)
+    while current is not None and current not in path:
+        path[current] = None
         entry = history.entries.get(current)
-        current = None if current in main_ids or entry is None else entry.parent_id
-
-
-def _forked_from_main(history: History, entry: LedgerEntry, main_ids: Collection[int]) -> bool:
-    return any(i in main_ids for i in _walk_to_main(history, entry.snapshot_id, main_ids))
+        current = None if current in ends or entry is None else entry.parent_id
+    return tuple(path)
 
 
 def _list_carried(
