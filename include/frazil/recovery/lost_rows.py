@@ -6,6 +6,7 @@ replay reads the missing ranges, because a batch would double the remaining rows
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -69,13 +70,13 @@ def find_resumption(work: Workspace, view: TableView) -> Resumption | None:
     steps = trace_steps(replace(history, head=last_id), stream)
     state = read_state(history, newest, stream)
     present = _find_present(work, view, steps)
-    missing = _find_missing(steps, present, lambda spans: spans.current)
+    missing = find_missing(steps, present.records, lambda spans: spans.current)
     chosen = _choose_state(steps, state, missing, present.rows) if missing else None
     resumed, resumed_id = chosen or (state, last_id)
     reread = list_reread_ranges(resumed.offsets, state.offsets)
     replay: Ranges = {} if chosen else missing
     lost = _find_lost(work, resumed, reread or replay)
-    earlier = _find_missing(steps, present, lambda spans: spans.earlier)
+    earlier = find_missing(steps, present.records, lambda spans: spans.earlier)
     return Resumption(resumed, resumed_id, reread, replay, lost, earlier)
 
 
@@ -151,32 +152,44 @@ def _find_present(work: Workspace, view: TableView, steps: tuple[Step, ...]) -> 
     return _Present(rows, records)
 
 
-def _find_missing(
-    steps: tuple[Step, ...], present: _Present, select: Callable[[Spans], Iterable[Span]]
+def find_missing(
+    steps: tuple[Step, ...],
+    present: Mapping[Partition, Offsets],
+    select: Callable[[Spans], Iterable[Span]],
 ) -> dict[str, dict[int, OffsetRange]]:
     """Return by partition the range from the first to the last batch with missing records."""
-    missing: dict[str, dict[int, OffsetRange]] = {}
-    for (topic, number), spans in list_spans(steps).items():
-        records = present.records[topic, number]
-        found = []
+    by_step: defaultdict[int, list[tuple[Partition, Span]]] = defaultdict(list)
+    for partition, spans in list_spans(steps).items():
         for span in select(spans):
-            low, high = np.searchsorted(records, [span.start, span.end])
-            if high - low < _count_expected(steps[span.index], (topic, number)):
-                found.append(span)
-        if found:
-            start, end = min(s.start for s in found), max(s.end for s in found)
-            missing.setdefault(topic, {})[number] = OffsetRange(start, end)
+            by_step[span.index].append((partition, span))
+    found: defaultdict[Partition, list[Span]] = defaultdict(list)
+    for index, published in by_step.items():
+        expected = _count_expected(steps[index])
+        for partition, span in published:
+            low, high = np.searchsorted(present[partition], [span.start, span.end])
+            if high - low < expected(partition):
+                found[partition].append(span)
+    missing: dict[str, dict[int, OffsetRange]] = {}
+    for (topic, number), lacking in sorted(found.items()):
+        start, end = min(s.start for s in lacking), max(s.end for s in lacking)
+        missing.setdefault(topic, {})[number] = OffsetRange(start, end)
     return missing
 
 
-def _count_expected(step: Step, partition: Partition) -> int:
-    """Return how many records of a partition a batch's summary claims, at least."""
-    summary, (topic, number) = step.entry.summary, partition
+def _count_expected(step: Step) -> Callable[[Partition], int]:
+    """Parse how many records a batch's summary claims, at least; call the result by partition."""
+    summary = step.entry.summary
     if keys.COUNTS not in summary:
-        return min(1, int(summary.get(keys.ROWS_READ, "0")))
+        least = min(1, int(summary.get(keys.ROWS_READ, "0")))
+        return lambda _: least
     counts = json.loads(unpack(summary[keys.COUNTS]))
-    read, good = counts.get(topic, {}).get(str(number), (0, 0))
-    return int(read if summary.get(keys.ROWS_SKIPPED, "0") == "0" else good)
+    place = 0 if summary.get(keys.ROWS_SKIPPED, "0") == "0" else 1
+
+    def count(partition: Partition) -> int:
+        topic, number = partition
+        return int(counts.get(topic, {}).get(str(number), (0, 0))[place])
+
+    return count
 
 
 def _choose_state(
