@@ -13,6 +13,7 @@ from frazil.ingest.planning import transform_version
 from frazil.ledger import keys
 from frazil.ledger.offsets import count_offsets
 from frazil.ledger.recovery_point import RecoveryPoint
+from frazil.ledger.stored_properties import ANY_TABLE, read_property
 from frazil.messages import MessagePart, Report
 from frazil.quality.suite_files import check_suite_fits, load_suite
 from frazil.workspace import Workspace
@@ -78,14 +79,21 @@ class RulesFingerprint(Report):
         )
 
 
-def read_blocked(properties: Mapping[str, str], stream: str) -> BlockedBatch | None:
-    """Return the stream's record, whether it still applies or not; None if there is none."""
-    text = properties.get(keys.blocked_key(stream))
-    if not text:
+def read_blocked(
+    properties: Mapping[str, str], stream: str, table: str = ANY_TABLE
+) -> BlockedBatch | None:
+    """Return the stream's record, whether it still applies or not; None if there is none.
+
+    Raises:
+        UnknownStateError: this release cannot read the record or its waiver; the error names
+            `table`.
+    """
+    parse, without = BlockedBatch.model_validate_json, "the batch is planned and checked again"
+    blocked = read_property(properties, keys.blocked_key(stream), parse, without, table)
+    if blocked is None:
         return None
-    blocked = BlockedBatch.model_validate_json(text)
-    given = properties.get(keys.waiver_key(stream))
-    waiver = StoredWaiver.model_validate_json(given) if given else None
+    read, without = StoredWaiver.model_validate_json, "the batch stays blocked until it is waived"
+    waiver = read_property(properties, keys.waiver_key(stream), read, without, table)
     if waiver is None or not waiver.approves(blocked.plan):
         return blocked
     own = Waiver(by=waiver.by, reason=waiver.reason, at=waiver.at)
@@ -123,7 +131,7 @@ def record_block(work: Workspace, plan: BatchPlan, branch: str, error: BatchErro
 
     def attempt() -> None:
         table = work.store.load(plan.table)
-        stored = read_blocked(table.properties, plan.stream)
+        stored = read_blocked(table.properties, plan.stream, plan.table)
         # A waiver inside the record, as earlier releases stored it, is kept for the same batch.
         waiver = stored.waiver if stored and _is_same(stored.plan, plan) else None
         record = encode_blocked(blocked.model_copy(update={"waiver": waiver}))

@@ -26,6 +26,8 @@ from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, RecoveryPoint, list_recorded_streams
 from frazil.ledger.state import StreamState
+from frazil.ledger.stored_properties import read_property
+from frazil.messages import Report
 from frazil.schemas.evolution import settle_schema
 from frazil.schemas.review import has_begun
 from frazil.streams.loading import find_files_of_table
@@ -244,26 +246,41 @@ def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None
             )
 
 
+class _StoredRoute(Report):
+    """The field and the values that a catch-all stream leaves to others."""
+
+    field: str
+    values: tuple[str, ...]
+
+
 def require_unchanged_route(table: Table, stream: Stream) -> None:
     """Raise if the stream's route lost a value, or decides by another field than before.
 
     Raises:
         StreamFileError: it names the values.
+        UnknownStateError: the property that stores the values cannot be read.
     """
-    text = table.properties.get(keys.route_key(stream.stream))
-    if text is None:
+    without = (
+        "the next run stores the values of the stream file; compare them before with those of the "
+        "last batch: records of a value that was removed since would be in no table"
+    )
+    key, route, parse = (
+        keys.route_key(stream.stream),
+        stream.route,
+        _StoredRoute.model_validate_json,
+    )
+    stored = read_property(table.properties, key, parse, without, stream.table.name)
+    if stored is None:
         return
-    stored = json.loads(text)
-    route = stream.route
-    removed = sorted(set(stored["values"]) - set(route.tables if route else ()))
-    if not removed and route is not None and route.field == stored["field"]:
+    removed = sorted(set(stored.values) - set(route.tables if route else ()))
+    if not removed and route is not None and route.field == stored.field:
         return
     change = f"route.tables no longer has {', '.join(removed)}"
     raise StreamFileError(
         f"stream {stream.stream}: {change if removed else 'route.field has changed'}, but earlier "
         "batches skipped records that other streams of the route must ingest, by field "
-        f"{stored['field']}: records that those have not read yet would be in no table",
-        f"restore route.field {stored['field']} and the values; to stop filling a table pause its "
+        f"{stored.field}: records that those have not read yet would be in no table",
+        f"restore route.field {stored.field} and the values; to stop filling a table pause its "
         "DAGs, and to split the topic in another way give the stream file a new name",
     )
 

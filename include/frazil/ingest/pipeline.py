@@ -141,7 +141,7 @@ def _plan_on(
     """
     table, history, point = prepared.view.table, prepared.view.history, prepared.point
     require_sole_writer(history, work.stream.stream, work.stream.table.other_writers)
-    blocked = read_blocked(table.properties, work.stream.stream)
+    blocked = read_blocked(table.properties, work.stream.stream, history.table)
     facts = TableFacts(
         uuid=str(table.metadata.table_uuid),
         schema_id=table.metadata.current_schema_id,

@@ -208,7 +208,7 @@ def check_base(history: History, plan: BatchPlan) -> RecoveryPoint:
 
 
 def _require_not_blocked(history: History, plan: BatchPlan) -> None:
-    blocked = read_blocked(history.properties, plan.stream)
+    blocked = read_blocked(history.properties, plan.stream, history.table)
     if blocked is None or (blocked.waiver and blocked.plan.batch_id == plan.batch_id):
         return
     point = find_recovery_point(history, plan.stream)

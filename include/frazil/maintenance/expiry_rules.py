@@ -19,6 +19,7 @@ from frazil.ledger.recovery_point import (
     find_recovery_points,
     walk_ancestors,
 )
+from frazil.ledger.stored_properties import ANY_TABLE
 from frazil.messages import count_noun
 from frazil.streams.timestamps import DAY_MS, RetentionWindow
 
@@ -146,8 +147,9 @@ def decide_branches(
     now_ms: int,
     points: Mapping[str, RecoveryPoint],
     properties: Mapping[str, str],
+    table: str = ANY_TABLE,
 ) -> tuple[str, ...]:
-    """Return the abandoned staging branches; `properties` are those of the base table.
+    """Return the abandoned staging branches; `properties` are those of the base `table`.
 
     A branch older than a day is abandoned when its batch can no longer be published or another
     attempt replaced it. The branch of a blocked batch stays, so that its rows can be inspected.
@@ -158,16 +160,19 @@ def decide_branches(
         for branch in parsed
         if branch is not None
         and branch.age_ms >= DAY_MS
-        and _is_abandoned(branch, points.get(branch.stream), properties)
+        and _is_abandoned(branch, points.get(branch.stream), properties, table)
     )
 
 
 def _is_abandoned(
-    branch: StagingBranch, point: RecoveryPoint | None, properties: Mapping[str, str]
+    branch: StagingBranch,
+    point: RecoveryPoint | None,
+    properties: Mapping[str, str],
+    table: str,
 ) -> bool:
     if point is None or branch.epoch < point.state.epoch:
         return True
-    blocked = read_blocked(properties, branch.stream)
+    blocked = read_blocked(properties, branch.stream, table)
     return branch.epoch == point.state.epoch and (blocked is None or blocked.branch != branch.name)
 
 

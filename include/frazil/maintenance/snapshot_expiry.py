@@ -113,7 +113,9 @@ def _expire_table(run: ExpiryRun, view: TableView) -> TableExpiry:
     )
     # Abandoned branches first, so that their snapshots can expire.
     refs = table.metadata.refs
-    dropped = decide_branches(refs, run.at_ms, run.base.points, run.base.view.table.properties)
+    base = run.base.view
+    properties, base_name = base.table.properties, base.name
+    dropped = decide_branches(refs, run.at_ms, run.base.points, properties, base_name)
     views = iterate_views(view if run.dry_run else drop_branches(view, dropped))
     prepared = retry_commit(f"expiring {name}", lambda: _try_prepare(run, next(views), dropped))
     before = TableExpiry(

@@ -6,7 +6,6 @@ Failures, drills and maintenance results are not in the table; `frazil.events` r
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 
 from frazil.events import Event
 from frazil.iceberg.branches import parse_branch
@@ -14,6 +13,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import describe_decision
 from frazil.ledger.offsets import describe_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.ledger.stored_properties import SchemaChangeRecord, read_schema_changes
 from frazil.messages import count_noun
 from frazil.observability.status import describe_foreign_snapshot
 from frazil.state_tables.state_status import describe_merge
@@ -52,9 +52,8 @@ def derive_events(history: History, stream: str) -> Iterator[Event]:
     found |= {entry.snapshot_id: entry for entry in walk_ancestors(history)}
     for entry in found.values():
         yield _describe_snapshot(history, entry, stream)
-    for name, text in history.properties.items():
-        if name.startswith(keys.SCHEMA_CHANGE_PREFIX):
-            yield _describe_schema_change(history, name, json.loads(text))
+    for number, record in read_schema_changes(history.properties, history.table):
+        yield _describe_schema_change(history, f"{keys.SCHEMA_CHANGE_PREFIX}{number}", record)
 
 
 def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Event:
@@ -115,18 +114,17 @@ def _measure_phases(entry: LedgerEntry) -> dict[str, int]:
     }
 
 
-def _describe_schema_change(history: History, name: str, record: Mapping[str, str]) -> Event:
-    changes = "; ".join(record["changes"])
-    answer = record.get("answer", "accept")
+def _describe_schema_change(history: History, name: str, record: SchemaChangeRecord) -> Event:
+    changes, answer = "; ".join(record.changes), record.answer or "accept"
     text = changes if answer == "accept" else f"{answer}: {changes}"
     return Event(
         event_id=f"{history.table_uuid}:{name}",
-        at=datetime.fromisoformat(record["at"]),
-        stream=record["stream"],
+        at=record.at,
+        stream=record.stream,
         table=history.table,
         kind="schema_change",
-        text=f"{text}, {record['by']}: {record['reason']}",
-        facts={"schema_id": record["schema-id"]},
+        text=f"{text}, {record.by}: {record.reason}",
+        facts={"schema_id": record.schema_id},
     )
 
 

@@ -382,7 +382,7 @@ def _find_block(
 
     The suite is not compared here: a run reads it, and lifts the block if it changed.
     """
-    blocked = read_blocked(table.properties, stream.stream)
+    blocked = read_blocked(table.properties, stream.stream, stream.table.name)
     if blocked is None or blocked.waiver is not None:
         return None
     judged = RulesFingerprint(

@@ -53,7 +53,7 @@ def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decisi
 
 
 def _require_blocked(table: Table, stream: str, batch_id: str) -> BlockedBatch:
-    blocked = read_blocked(table.properties, stream)
+    blocked = read_blocked(table.properties, stream, ".".join(table.name()))
     if blocked is None or blocked.plan.batch_id != batch_id:
         found = f"batch {blocked.plan.batch_id} is" if blocked else "no batch is"
         raise ConfigurationError(

@@ -4,11 +4,9 @@ The comparison is the one of a replay's preview. It is made window by window, so
 needs no more memory than a batch; nothing is written.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 from pyiceberg.table import Table
@@ -34,12 +32,12 @@ from frazil.ledger.offsets import (
     iterate_ranges,
 )
 from frazil.ledger.recovery_point import LedgerEntry, RecoveryPoint
+from frazil.ledger.stored_properties import read_schema_changes
 from frazil.messages import count_noun
 from frazil.recovery.backfill_rules import cut_windows
 from frazil.recovery.messages import ValueAudit
 from frazil.recovery.range_overwrite import open_ledger, plan_ranges
 from frazil.recovery.replay import compare_ranges
-from frazil.schemas.evolution import list_schema_changes
 from frazil.workspace import Workspace
 
 WINDOW = 1_000_000
@@ -108,7 +106,7 @@ class SchemaFacts:
 
 def read_schema_facts(table: Table) -> SchemaFacts:
     """Read the schemas of a table, and when they changed."""
-    recorded = [json.loads(text) for _, text in list_schema_changes(table.properties)]
+    recorded = read_schema_changes(table.properties, ".".join(table.name()))
     return SchemaFacts(
         dict(_list_paths(table.schema().fields)),
         {schema.schema_id: frozenset(schema.field_ids) for schema in table.metadata.schemas},
@@ -118,9 +116,9 @@ def read_schema_facts(table: Table) -> SchemaFacts:
             if each.schema_id is not None
         },
         tuple(
-            (int(datetime.fromisoformat(each["at"]).timestamp() * 1000), each["schema-id"])
-            for each in recorded
-            if each["answer"] == "accept"
+            (int(each.at.timestamp() * 1000), each.schema_id)
+            for _, each in recorded
+            if each.answer == "accept"
         ),
     )
 

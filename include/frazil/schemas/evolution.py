@@ -7,7 +7,7 @@ decision stops its stream, not other streams on the table.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -23,6 +23,7 @@ from frazil.iceberg.table_schema import replace_schema
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
+from frazil.ledger.stored_properties import read_schema_changes
 from frazil.schemas.inferred_columns import read_pending_schemas, with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
 from frazil.schemas.partition_evolution import repartition
@@ -202,7 +203,7 @@ def _list_pending(work: Workspace, table: Table) -> dict[str, str]:
 
     A change of the stream file needs no such property: the file still shows it.
     """
-    stored = read_pending_schemas(table.properties, work.stream.stream)
+    stored = read_pending_schemas(table.properties, work.stream.stream, work.stream.table.name)
     new = [number for number in work.added_schema_ids if number not in stored]
     key = keys.schema_question_key(work.stream.stream)
     return {key: json.dumps([*stored, *new])} if new else {}
@@ -215,7 +216,7 @@ def _clear_pending_schemas(work: Workspace, table: Table) -> bool:
         Whether this made a commit.
     """
     name = work.stream.stream
-    stored = read_pending_schemas(table.properties, name)
+    stored = read_pending_schemas(table.properties, name, work.stream.table.name)
     is_settled = bool(stored) and set(stored) <= set(work.added_schema_ids)
     if is_settled:
         commit_once(work.store, table, {}, _remove_pending(table, name))
@@ -247,22 +248,12 @@ def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, Sc
     return table, review
 
 
-def list_schema_changes(properties: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Return the recorded decisions as (number, JSON text), in order."""
-    prefix = keys.SCHEMA_CHANGE_PREFIX
-    found = [
-        (name.removeprefix(prefix), text)
-        for name, text in properties.items()
-        if name.startswith(prefix)
-    ]
-    return sorted((int(number), text) for number, text in found if number.isdecimal())
-
-
 def _is_recorded(work: Workspace, author: Author) -> bool:
     """Return whether the newest recorded decision is this author's acceptance."""
-    changes = list_schema_changes(work.store.load(work.stream.table.name).properties)
-    newest = json.loads(changes[-1][1]) if changes else {}
-    found = (newest.get("by"), newest.get("reason"), newest.get("answer"))
+    name = work.stream.table.name
+    changes = read_schema_changes(work.store.load(name).properties, name)
+    newest = changes[-1][1] if changes else None
+    found = newest and (newest.by, newest.reason, newest.answer)
     return found == (author.by, author.reason, "accept")
 
 
@@ -311,7 +302,8 @@ def _describe_decision(
         "answer": kind,
         "changes": [change.text for change in review.changes],
     }
-    number = max((number for number, _ in list_schema_changes(table.properties)), default=0) + 1
+    recorded = read_schema_changes(table.properties, review.table)
+    number = recorded[-1][0] + 1 if recorded else 1
     if kind != "accept":
         # The commit does not compare properties: two streams could use the same number at once.
         number = max(number, time.time_ns() // 1_000_000)

@@ -24,6 +24,7 @@ from frazil.kafka.schema_registry import Registered
 from frazil.ledger import keys
 from frazil.ledger.keys import KAFKA_COLUMN
 from frazil.ledger.offsets import OffsetRange
+from frazil.ledger.stored_properties import ANY_TABLE, parse_numbers, read_property
 from frazil.messages import read_reason
 from frazil.schemas.avro import read_avro
 from frazil.schemas.payloads import (
@@ -87,7 +88,7 @@ def with_newest_columns(work: Workspace, view: TableView | None = None) -> Works
     known = with_columns(work, view)
     if known is work or view.found is None:
         return known
-    stored = read_pending_schemas(view.table.properties, stream.stream)
+    stored = read_pending_schemas(view.table.properties, stream.stream, view.name)
     found: dict[str, dict[str, str]] = {}
     pending: tuple[int, ...] = ()
     latest: dict[str, int] = {}
@@ -190,13 +191,20 @@ def _validate(content: dict[str, Any], what: str, instead: str) -> Stream:
         ) from error
 
 
-def read_pending_schemas(properties: Mapping[str, str], stream: str) -> tuple[int, ...]:
+def read_pending_schemas(
+    properties: Mapping[str, str], stream: str, table: str = ANY_TABLE
+) -> tuple[int, ...]:
     """Read the ids of the registered schemas whose changes are not decided, the oldest first.
 
     They stay pending until the table has their columns, whichever schema is the newest: Kafka or
     the dead letters may still hold their records.
+
+    Raises:
+        UnknownStateError: the property cannot be read; the error names `table`.
     """
-    return tuple(json.loads(properties.get(keys.schema_question_key(stream), "[]")))
+    without = "only the newest schema is compared with the table then"
+    key = keys.schema_question_key(stream)
+    return tuple(read_property(properties, key, parse_numbers, without, table) or ())
 
 
 def with_event_key(work: Workspace, view: TableView | None = None) -> Workspace:

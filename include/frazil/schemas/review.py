@@ -17,6 +17,11 @@ from frazil.iceberg.table_schema import to_columns
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.offsets import describe_next_offsets, plain_offsets
+from frazil.ledger.stored_properties import (
+    parse_texts,
+    read_property,
+    read_schema_changes,
+)
 from frazil.messages import MessagePart
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
@@ -125,7 +130,7 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
     `work` comes from `with_newest_columns`.
     """
     stream = work.stream
-    written = json.loads(table.properties.get(keys.columns_key(stream.stream), "[]"))
+    written = _read_columns(table.properties, keys.columns_key(stream.stream), stream.table.name)
     schema = table.schema()
     have = to_columns(f for f in schema.fields if f.name != keys.KAFKA_COLUMN)
     changes = compare_columns(have, stream.parsed_columns, frozenset(written))
@@ -145,10 +150,15 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         impossible = list_name_clashes(merged, partitions)
     texts = [change.text for change in changes]
     metadata = table.metadata
-    ids = [schema.schema_id, metadata.default_spec_id, _count_accepted(table.properties)]
+    ids = [
+        schema.schema_id,
+        metadata.default_spec_id,
+        _count_accepted(table.properties, stream.table.name),
+    ]
     parts = [str(metadata.table_uuid), ids, texts]
     review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    decision = read_schema_decision(table.properties, stream.stream)
+    name = stream.table.name
+    decision = read_schema_decision(table.properties, stream.stream, name)
     return SchemaReview(
         stream=stream.stream,
         table=stream.table.name,
@@ -168,10 +178,19 @@ def _has_edited_partitions(properties: Mapping[str, str], stream: Stream) -> boo
     return properties.get(key, wanted) != wanted
 
 
-def _count_accepted(properties: Mapping[str, str]) -> int:
+def _read_columns(properties: Mapping[str, str], key: str, table: str) -> list[str]:
+    """Return the columns that a stream wrote last, by the property that lists them."""
+    without = (
+        "the next run writes it again, from the stream file; a column that the file has dropped "
+        "meanwhile then counts as another writer's and stays"
+    )
+    return read_property(properties, key, parse_texts, without, table) or []
+
+
+def _count_accepted(properties: Mapping[str, str], table: str) -> int:
     """Count the accepted changes: it makes the review id of a change that comes again a new one."""
-    texts = [text for key, text in properties.items() if key.startswith(keys.SCHEMA_CHANGE_PREFIX)]
-    return sum(json.loads(text).get("answer") == "accept" for text in texts)
+    changes = read_schema_changes(properties, table)
+    return sum(change.answer == "accept" for _, change in changes)
 
 
 def find_review(table: Table, work: Workspace) -> SchemaReview | None:
@@ -300,10 +319,16 @@ def show_schema_review(work: Workspace) -> ShownReview:
     return ShownReview("\n".join(lines), facts)
 
 
-def read_schema_decision(properties: Mapping[str, str], stream: str) -> SchemaDecision | None:
-    """Read the stored decision of a stream, even if its changes are no longer pending."""
-    text = properties.get(keys.schema_answer_key(stream))
-    return SchemaDecision.model_validate_json(text) if text else None
+def read_schema_decision(
+    properties: Mapping[str, str], stream: str, table: str
+) -> SchemaDecision | None:
+    """Read the stored decision of a stream, even if its changes are no longer pending.
+
+    Raises:
+        UnknownStateError: this release cannot read the decision; the error names `table`.
+    """
+    parse, without = SchemaDecision.model_validate_json, "the change waits for an answer again"
+    return read_property(properties, keys.schema_answer_key(stream), parse, without, table)
 
 
 def _list_impossible(table: Table, changes: tuple[SchemaChange, ...]) -> list[str]:
@@ -382,9 +407,9 @@ def _list_shared(table: Table, stream: str, changes: tuple[SchemaChange, ...]) -
     prefix = own.removesuffix(stream)
     others = {
         name: key.removeprefix(prefix)
-        for key, text in table.properties.items()
+        for key in table.properties
         if key.startswith(prefix) and key != own
-        for name in json.loads(text)
+        for name in _read_columns(table.properties, key, ".".join(table.name()))
     }
     return [
         f"{change.text}: stream {others[change.path.partition('.')[0]]} writes this column too"

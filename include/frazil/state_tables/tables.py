@@ -31,6 +31,7 @@ from frazil.iceberg.table_schema import (
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
+from frazil.ledger.stored_properties import read_property
 from frazil.schemas.partition_evolution import (
     list_name_clashes,
     replace_in_sort_order,
@@ -210,7 +211,7 @@ def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableV
             name of a partition field.
     """
     table = state.table
-    pairs = decode_pairs(table.properties.get(keys.STATE_FIELDS, ""))
+    pairs = _read_pairs(table)
     fields = _list_folded_fields(stream, changes)
     last_id = table.metadata.last_column_id
     followed = follow_schema(table.schema(), fields, pairs, last_id, _OWN_COLUMNS)
@@ -258,9 +259,19 @@ def _require_partitions(stream: Stream, state: TableView, schema: Schema) -> Non
         )
 
 
+def _read_pairs(state: Table) -> dict[int, int]:
+    """Read which field of the change table each field of the state table follows."""
+    without = (
+        "the next merge pairs the columns of both tables by their names: one that was renamed "
+        "since the last merge is a new column then"
+    )
+    name = ".".join(state.name())
+    return read_property(state.properties, keys.STATE_FIELDS, decode_pairs, without, name) or {}
+
+
 def map_names(state: Table, changes: Schema) -> dict[str, str]:
     """Return name in a schema of the change table → name of the same column in the state table."""
-    pairs = decode_pairs(state.properties.get(keys.STATE_FIELDS, ""))
+    pairs = _read_pairs(state)
     names = {field.field_id: field.name for field in state.schema().fields}
     return {
         field.name: names[pairs[field.field_id]]
