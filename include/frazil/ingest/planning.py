@@ -86,10 +86,12 @@ def _choose_ranges(given: PlanInput) -> Ranges:
     """Choose the next offset range of every partition that has new records."""
     partitions = _list_offsets(given)
     starts, ends = [row[2] for row in partitions], [row[3] for row in partitions]
-    cap = given.stream.batch.choose_cap(sum(ends) - sum(starts))
+    batch = given.stream.batch
+    cap = batch.choose_cap(sum(ends) - sum(starts))
+    turn = given.state.epoch * batch.max_records
     ranges: dict[str, dict[int, OffsetRange]] = {}
     for (topic, partition, start, _), end in zip(
-        partitions, share_fairly(starts, ends, cap), strict=True
+        partitions, share_fairly(starts, ends, cap, turn), strict=True
     ):
         if end > start:
             ranges.setdefault(topic, {})[partition] = OffsetRange(start, end)
@@ -244,11 +246,20 @@ def list_gaps(
     }
 
 
-def share_fairly(starts: Sequence[int], ends: Sequence[int], limit: int) -> list[int]:
+def share_fairly(
+    starts: Sequence[int], ends: Sequence[int], limit: int, turn: int = 0
+) -> list[int]:
     """Return end offsets that read at most `limit` offsets, evenly over the partitions.
 
-    What a partition leaves of its share goes to the others.
+    What a partition leaves of its share goes to the others. If more partitions wait than `limit`,
+    the first of them from partition `turn` on, modulo their number, get one offset each. With a
+    turn that each batch raises by its smallest limit, no partition waits longer than it takes to
+    pass all of them.
     """
+    waiting = [p for p in range(len(starts)) if ends[p] > starts[p]]
+    if len(waiting) > limit:
+        chosen = {*sorted(waiting, key=lambda p: (p - turn) % len(starts))[:limit]}
+        return [start + (p in chosen) for p, start in enumerate(starts)]
     smallest_first = sorted(range(len(starts)), key=lambda p: ends[p] - starts[p])
     result = list(starts)
     left = limit

@@ -146,7 +146,12 @@ class Batch(Section):
         description="cron expression of the ingest DAG, which starts at a different second for "
         "each stream; or `continuous`",
     )
-    max_records: Count = Field(1_000_000, ge=1, description="most offsets in one batch")
+    max_records: Count = Field(
+        1_000_000,
+        ge=1,
+        description="most offsets in one batch, shared evenly by the partitions that have unread "
+        "ones; if there are more such partitions than offsets, they take turns from batch to batch",
+    )
     catch_up_records: Count | None = Field(
         None,
         ge=1,

@@ -214,6 +214,33 @@ def test_a_partition_that_waits_got_no_less_than_any_other(
     assert not waiting or min(waiting) >= max(cut) - 1
 
 
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=7, max_size=7), min_size=20, max_size=20),
+    st.integers(1, 9),
+    st.sampled_from([None, 9]),
+    st.integers(0, 50),
+)
+def test_no_partition_waits_longer_than_a_round_if_a_batch_cannot_read_of_each(
+    produced: list[list[int]], limit: int, catch_up: int | None, epoch: int
+) -> None:  # D20
+    stream = make_stream(batch={"max_records": limit, "catch_up_records": catch_up})
+    offsets, ends, waited = [0] * 7, [1] * 7, [0] * 7
+    for number, new in enumerate(produced):
+        state = make_state({"orders": tuple(offsets)}, epoch=epoch + number)
+        given_input = PlanInput(stream, state, [make_topic(tuple(ends))], TABLE, "")
+        plan = plan_batch(given_input)
+        if isinstance(plan, BatchPlan):
+            assert plan_batch(given_input) == plan
+            for partition in range(7):
+                start, end = plan.ranges["orders"].get(partition, (0, 0))
+                is_passed = ends[partition] > offsets[partition] and end == start
+                waited[partition] = waited[partition] + 1 if is_passed else 0
+                offsets[partition] = max(end, offsets[partition])
+        ends = [end + count for end, count in zip(ends, new, strict=True)]
+
+        assert max(waited) < -(-7 // limit)
+
+
 BASE = make_state(epoch=4, batch="b4")
 RANGES = {"orders": {0: OffsetRange(0, 3)}}
 
