@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from frazil.connections.clients import CatalogPreset, find_catalog, find_spark_remote
-from frazil.errors import ConfigurationError, MissingTableError
+from frazil.errors import ConfigurationError, MissingTableError, UnknownStreamError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.data_files import read_dead_letters
 from frazil.iceberg.ledger_archive import load_with_history
@@ -129,7 +129,7 @@ def compare_tables(request: CompareRequest, run_id: str) -> Comparison:
 def _open_sides(request: CompareRequest, run_id: str) -> tuple[Workspace | None, Side, Side]:
     """Open both sides; the workspace is that of the first side that is a stream."""
     names = (request.left, request.right)
-    works = [None if "." in name else open_workspace(name, run_id) for name in names]
+    works = [None if "." in name else _open_stream(name, run_id) for name in names]
     sources = [work.stream.source.names for work in works if work is not None]
     topic = request.topic or next((each[0] for each in sources if len(each) == 1), None)
     columns = (request.left_columns, request.right_columns)
@@ -138,6 +138,14 @@ def _open_sides(request: CompareRequest, run_id: str) -> tuple[Workspace | None,
         for name, work, named in zip(names, works, columns, strict=True)
     )
     return next((work for work in works if work is not None), None), left, right
+
+
+def _open_stream(name: str, run_id: str) -> Workspace:
+    try:
+        return open_workspace(name, run_id)
+    except UnknownStreamError as error:
+        table = f"a table that no stream fills is named with its namespace: NAMESPACE.{name}"
+        raise UnknownStreamError(error.facts, f"{error.next_step}; {table}") from error
 
 
 def _open_side(

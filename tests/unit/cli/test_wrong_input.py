@@ -108,6 +108,16 @@ def test_a_wrong_value_is_refused(call: Call, command: str) -> None:
     assert find_faults(*call(command, "orders", *wrong[command])) == []
 
 
+@pytest.mark.parametrize("sides", [("orders", "nowhere"), ("nowhere", "orders")])
+def test_a_side_that_is_no_stream_may_be_a_table(call: Call, sides: tuple[str, str]) -> None:
+    code, told = call("compare", *sides)
+
+    told = " ".join(told.split())
+    assert code == 1
+    assert "nowhere.yaml; a table that no stream fills is named with its namespace" in told
+    assert "NAMESPACE.nowhere" in told
+
+
 def test_a_missing_file_of_keys_is_refused(call: Call) -> None:
     assert find_faults(*call("erase", "orders", "--keys-file", "/no/such/file")) == []
 
