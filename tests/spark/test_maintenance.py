@@ -15,7 +15,7 @@ from support.lake import make_stream
 from support.planted_values import lists_removed_files
 from support.stack_lake import StackLake, ingest_up_to, let_days_pass, rows_up_to
 
-from frazil.iceberg.live_files import list_equality_deletes
+from frazil.iceberg.data_files import list_equality_deletes
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.recovery_point import keys, walk_ancestors
 from frazil.maintenance.compaction import compact_table
@@ -228,10 +228,15 @@ def test_equality_deletes_that_an_erasure_names_are_removed_by_the_command_that_
 ) -> None:
     ingest_up_to(lake, 4, 8)
     delete_by_value(lake, "id", [2, 5])
-    (deletes,) = list_equality_deletes(lake.table)
+    (deletes,) = list_equality_deletes(lake.table, lake.table.current_snapshot())
     delete_by_value(lake, "id", [777])
     remove_as_java(
-        lake, *{each.file_path for each in list_equality_deletes(lake.table)} - {deletes.file_path}
+        lake,
+        *{
+            each.file_path
+            for each in list_equality_deletes(lake.table, lake.table.current_snapshot())
+        }
+        - {deletes.file_path},
     )
 
     before = run_erase(lake, "run-1")

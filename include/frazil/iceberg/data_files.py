@@ -11,15 +11,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
 
+from frazil.errors import IncompatibleTableError
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commits import read_added_files
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Coordinates, Offsets, Partition
 
 _KAFKA_FIELDS = ("topic", "partition", "offset")
+_EQUALITY_TOTAL = "total-equality-deletes"
 COORDINATE = tuple(f"{keys.KAFKA_COLUMN}.{name}" for name in _KAFKA_FIELDS)
 
 
@@ -58,6 +62,10 @@ def read_row_coordinates(table: Table, snapshot_id: int | None = None) -> dict[P
     """Read the coordinates of every row at a snapshot or main's head, ascending, with duplicates.
 
     Rows of an adopted table without coordinates are left out.
+
+    Raises:
+        IncompatibleTableError: another engine deleted rows by equality.
+        CatalogUnavailableError, StorageError: the rows cannot be read.
     """
     grouped = _read_grouped(table, (), snapshot_id)
     return {(topic, number): offsets for (_, topic, number), offsets in grouped.items()}
@@ -72,11 +80,49 @@ def read_dead_letters(table: Table | None) -> dict[Partition, dict[str, Offsets]
     return found
 
 
+def list_equality_deletes(table: Table, snapshot: Snapshot | None) -> list[DataFile]:
+    """Return the equality delete files of a snapshot, whether they still hide a row or not."""
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    return [
+        entry.data_file
+        for manifest in manifests
+        if manifest.content == ManifestContent.DELETES
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.data_file.content == DataFileContent.EQUALITY_DELETES
+    ]
+
+
+def require_no_equality_deletes(table: Table, snapshot: Snapshot | None, next_step: str) -> None:
+    """Check that a snapshot has no equality deletes, which PyIceberg cannot apply.
+
+    A summary need not have totals; the manifests tell then.
+
+    Raises:
+        IncompatibleTableError: it has some; Kafka Connect's upserts, for one, write them.
+        CatalogUnavailableError, StorageError: the manifests cannot be read.
+    """
+    name = ".".join(table.name())
+    total = snapshot.summary.get(_EQUALITY_TOTAL) if snapshot and snapshot.summary else None
+    with translated_errors(f"reading delete files of {name}"):
+        if total == "0" or not (total or list_equality_deletes(table, snapshot)):
+            return
+    raise IncompatibleTableError(
+        f"table {name} has equality deletes of another engine, which cannot be applied here",
+        next_step,
+    )
+
+
 def _read_grouped(
     table: Table, extra: tuple[str, ...], snapshot_id: int | None = None
 ) -> dict[tuple[str, str, int], Offsets]:
     """Read coordinates grouped by attempt (if it is an extra column), topic and partition."""
     parts: defaultdict[tuple[str, str, int], list[Offsets]] = defaultdict(list)
+    require_no_equality_deletes(
+        table,
+        table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id),
+        "`frazil maintain STREAM --only compact --rewrite-all --no-dry-run` applies and removes "
+        "them, then run the command again",
+    )
     with translated_errors(f"reading coordinates of {'.'.join(table.name())}"):
         scan = table.scan(selected_fields=(*COORDINATE, *extra), snapshot_id=snapshot_id)
         for batch in scan.to_arrow_batch_reader():

@@ -122,19 +122,6 @@ def _is_unpartitioned(spec: PartitionSpec) -> bool:
     return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
-def list_equality_deletes(table: Table) -> list[DataFile]:
-    """Return the equality delete files of main's head, whether they still hide a row or not."""
-    snapshot = table.current_snapshot()
-    manifests = snapshot.manifests(table.io) if snapshot else []
-    return [
-        entry.data_file
-        for manifest in manifests
-        if manifest.content == ManifestContent.DELETES
-        for entry in manifest.fetch_manifest_entry(table.io)
-        if entry.data_file.content == DataFileContent.EQUALITY_DELETES
-    ]
-
-
 def count_hidden_rows(live: LiveFile) -> int:
     """Count the rows of a data file that delete files list by position; manifests are enough."""
     by_position = DataFileContent.POSITION_DELETES

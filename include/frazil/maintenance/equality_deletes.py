@@ -11,8 +11,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from frazil.errors import hide_partition_values
 from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.data_files import read_files
-from frazil.iceberg.live_files import list_equality_deletes
+from frazil.iceberg.data_files import list_equality_deletes, read_files
 from frazil.maintenance.erasure_keys import RAW_KEY, ErasedKeys, select_rows_by_key
 from frazil.messages import count_noun
 
@@ -34,7 +33,7 @@ def describe_equality_deletes(
     with translated_errors(f"reading equality deletes of {name}"):
         found = [
             hide_partition_values(file.file_path)
-            for file in list_equality_deletes(table)
+            for file in list_equality_deletes(table, table.current_snapshot())
             if any(_may_hold(table, file, each) for each in (by_row, by_raw))
         ]
     if not found:

@@ -35,6 +35,7 @@ from pyiceberg.types import (
 
 from frazil.errors import ConfigurationError, IncompatibleTableError
 from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.data_files import require_no_equality_deletes
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
 from frazil.messages import name_field
@@ -267,10 +268,16 @@ def read_offsets(table: Table, columns: tuple[OffsetColumns, ...], topic: str) -
 
 def _read_coordinates(table: Table, columns: tuple[OffsetColumns, ...]) -> Iterator[pa.RecordBatch]:
     """Read nothing but the coordinate columns, file by file."""
-    require_no_equality_deletes(table)
+    name = ".".join(table.name())
+    require_no_equality_deletes(
+        table,
+        table.current_snapshot(),
+        f"rewrite them by Spark: CALL system.rewrite_data_files(table => '{name}', options => "
+        "map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')), then run again",
+    )
     schema = table.schema().select(*dict.fromkeys(name for each in columns for name in each.names))
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
-    with translated_errors(f"reading rows of {'.'.join(table.name())}"):
+    with translated_errors(f"reading rows of {name}"):
         for task in table.scan().plan_files():
             yield from scan.to_record_batches([task])
 
@@ -306,21 +313,3 @@ def _group(located: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
     for each in keys_found:
         is_own = pc.and_(pc.equal(located["t"], each["t"]), pc.equal(located["p"], each["p"]))
         yield (each["t"], each["p"]), located.filter(is_own)
-
-
-def require_no_equality_deletes(table: Table) -> None:
-    """Check that a table has no equality deletes, which PyIceberg cannot apply.
-
-    Raises:
-        IncompatibleTableError: it has some; Kafka Connect's upserts, for one, write them.
-    """
-    head = table.current_snapshot()
-    summary = head.summary if head else None
-    count = summary.get("total-equality-deletes", "0") if summary else "0"
-    if count not in {"0", None}:
-        name = ".".join(table.name())
-        raise IncompatibleTableError(
-            f"table {name} has {count} equality deletes, which cannot be applied here",
-            f"rewrite them by Spark: CALL system.rewrite_data_files(table => '{name}', options => "
-            "map('delete-file-threshold', '1')), then run the command again",
-        )

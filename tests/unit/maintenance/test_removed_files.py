@@ -10,7 +10,7 @@ from support.foreign_deletes import delete_by_position, delete_by_value, remove_
 from support.lake import Lake, Molds, append, make_stream
 from support.planted_values import find_in_files, list_head_files
 
-from frazil.iceberg.live_files import list_equality_deletes
+from frazil.iceberg.data_files import list_equality_deletes
 from frazil.iceberg.table_view import TableView
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
@@ -136,13 +136,19 @@ def test_delete_files_that_stay_hide_the_same_rows(lake: Lake) -> None:
 def test_java_reads_the_ids_of_equality_deletes(lake: Lake) -> None:
     for number in (1, 2):
         delete_by_value(lake, "id", [number], "x")
-    first, second = list_equality_deletes(lake.table)
+    first, second = list_equality_deletes(lake.table, lake.table.current_snapshot())
     remove_as_java(lake, first.file_path)
 
     forget_removed_files(open_work(lake), TableView(lake.store, lake.stream.table.name))
 
-    assert [each.equality_ids for each in list_equality_deletes(lake.table)] == [[1]]
-    assert list_equality_deletes(lake.table)[0].file_path == second.file_path
+    assert [
+        each.equality_ids
+        for each in list_equality_deletes(lake.table, lake.table.current_snapshot())
+    ] == [[1]]
+    assert (
+        list_equality_deletes(lake.table, lake.table.current_snapshot())[0].file_path
+        == second.file_path
+    )
     head = lake.table.current_snapshot()
     assert head is not None
     (manifest,) = (each for each in head.manifests(lake.table.io) if each.content.value == 1)
