@@ -50,7 +50,7 @@ from pyiceberg.typedef import EMPTY_DICT, TableVersion
 from pyiceberg.types import IntegerType, ListType, StructType
 
 from frazil.errors import ClockBehindError
-from frazil.iceberg.manifests import find_uuid_fields, omit_bounds
+from frazil.iceberg import manifests
 from frazil.iceberg.table_compatibility import require_writable_table
 from frazil.ledger.usage import count_request
 
@@ -89,8 +89,8 @@ class _NothingStaged(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """Return the table's metadata."""
-        return self._table.metadata
+        """Return the table's metadata, with the source columns of all its partition specs."""
+        return manifests.with_dropped_sources(self._table.metadata)
 
 
 def build_append(
@@ -163,8 +163,10 @@ def build_overwrite(
     """Build a snapshot on main's head that removes files and adds others; do not commit.
 
     Raises:
+        IncompatibleTableError: the files' partitions are of a column that is no longer known.
         ValidationException: a file to remove is not in the given manifests of the table.
     """
+    manifests.require_known_sources(table, {file.spec_id for file in replaced.removed})
     return _build(table, _ReplaceFiles(table, summary, replaced))
 
 
@@ -331,12 +333,14 @@ def _omit_uuid_bounds(producer: _FastAppendFiles | _OverwriteFiles) -> None:
     """
     specs = producer._transaction.table_metadata.specs()  # noqa: SLF001 - as `_commit`, see below
     schema, process = producer.schema(), producer._process_manifests  # noqa: SLF001
-    fields = {number: find_uuid_fields(spec, schema) for number, spec in specs.items()}
+    fields = {number: manifests.find_uuid_fields(spec, schema) for number, spec in specs.items()}
     if not any(fields.values()):
         return
 
-    def process_manifests(manifests: list[ManifestFile]) -> list[ManifestFile]:
-        return [omit_bounds(each, fields[each.partition_spec_id]) for each in process(manifests)]
+    def process_manifests(found: list[ManifestFile]) -> list[ManifestFile]:
+        return [
+            manifests.omit_bounds(each, fields[each.partition_spec_id]) for each in process(found)
+        ]
 
     vars(producer)["_process_manifests"] = process_manifests
 

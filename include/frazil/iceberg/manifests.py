@@ -5,7 +5,7 @@ own order (decision record 31). `truncate` of a number near the smallest of its 
 Java's value wraps to a large one, PyIceberg's is no number of the type and equals none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from decimal import Decimal
 
@@ -13,8 +13,18 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
-from pyiceberg.types import DecimalType, IcebergType, IntegerType, LongType, UUIDType
+from pyiceberg.types import (
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    UUIDType,
+)
+
+from frazil.errors import IncompatibleTableError
 
 _PARTITIONS = 13
 """Position of the partition summaries in an entry of a manifest list."""
@@ -92,3 +102,55 @@ def omit_bounds(manifest: ManifestFile, positions: tuple[int, ...]) -> ManifestF
     copied = deepcopy(manifest)  # PyIceberg caches the manifest itself
     copied[_PARTITIONS] = None
     return copied
+
+
+def with_dropped_sources(metadata: TableMetadata) -> TableMetadata:
+    """Return the metadata with a schema that has the dropped source columns of partition specs.
+
+    Another engine may drop a column that only an older spec partitions by. Without it PyIceberg
+    knows no type of the partition values, and cannot write the manifests of that spec's files. A
+    column that no schema of the table has any more stays absent.
+    """
+    schema = metadata.schema()
+    sources = {field.source_id for spec in metadata.partition_specs for field in spec.fields}
+    dropped = sources - {*index_by_id(schema)}
+    if not dropped:
+        return metadata
+    older: dict[int, NestedField] = {}
+    for each in sorted(metadata.schemas, key=lambda each: each.schema_id):
+        older |= index_by_id(each)
+    # The name may be another column's by now, or that of a field inside of a struct.
+    added = [
+        older[number].model_copy(update={"name": f"dropped-{number}", "required": False})
+        for number in sorted(dropped & {*older})
+    ]
+    full = Schema(
+        *schema.fields,
+        *added,
+        schema_id=schema.schema_id,
+        identifier_field_ids=schema.identifier_field_ids,
+    )
+    others = [each for each in metadata.schemas if each.schema_id != schema.schema_id]
+    return metadata.model_copy(update={"schemas": [*others, full]})
+
+
+def require_known_sources(table: Table, spec_ids: Collection[int]) -> None:
+    """Check that partition specs have source columns of known types, dropped ones included.
+
+    Raises:
+        IncompatibleTableError: a column was dropped and no schema of the table has it any more.
+    """
+    known = {*index_by_id(with_dropped_sources(table.metadata).schema())}
+    lost = [
+        field.name
+        for number in sorted(spec_ids)
+        for field in table.specs()[number].fields
+        if field.source_id not in known
+    ]
+    if lost:
+        raise IncompatibleTableError(
+            f"table {'.'.join(table.name())}: files are partitioned by {', '.join(lost)}, of a "
+            "column that was dropped and that no schema of the table has any more",
+            "`frazil maintain STREAM --only compact --rewrite-all --no-dry-run` writes them by the "
+            "current partition spec, then run the command again",
+        )
