@@ -149,26 +149,25 @@ def review_table(table: Table, work: Workspace) -> SchemaReview | None:
         partitions = list_partitions(table, merged, stream.partition_fields)
         impossible = list_name_clashes(merged, partitions)
     texts = [change.text for change in changes]
-    metadata = table.metadata
-    ids = [
-        schema.schema_id,
-        metadata.default_spec_id,
-        _count_accepted(table.properties, stream.table.name),
-    ]
-    parts = [str(metadata.table_uuid), ids, texts]
-    review_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    name = stream.table.name
-    decision = read_schema_decision(table.properties, stream.stream, name)
+    decision = read_schema_decision(table.properties, stream.stream, stream.table.name)
     return SchemaReview(
         stream=stream.stream,
         table=stream.table.name,
         changes=changes,
         policy=choose_policy(changes, stream.schema_policy),
         impossible=tuple(impossible),
-        review_id=review_id,
+        review_id=_hash_review(table, stream.table.name, texts),
         decision=decision if decision and decision.changes == tuple(texts) else None,
         no_quarantine=_explain_no_quarantine(work.file_stream or stream, changes),
     )
+
+
+def _hash_review(table: Table, name: str, texts: Sequence[str]) -> str:
+    metadata = table.metadata
+    accepted = _count_accepted(table.properties, name)
+    ids = [metadata.current_schema_id, metadata.default_spec_id, accepted]
+    parts = [str(metadata.table_uuid), ids, texts]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _has_edited_partitions(properties: Mapping[str, str], stream: Stream) -> bool:

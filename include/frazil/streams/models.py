@@ -147,10 +147,7 @@ class Batch(Section):
         "each stream; or `continuous`",
     )
     max_records: Count = Field(
-        1_000_000,
-        ge=1,
-        description="most offsets in one batch, shared evenly by the partitions that have unread "
-        "ones; if there are more such partitions than offsets, they take turns from batch to batch",
+        1_000_000, ge=1, description="most offsets in one batch; partitions share or take turns"
     )
     catch_up_records: Count | None = Field(
         None,
@@ -167,8 +164,7 @@ class Batch(Section):
     )
     engine: Literal["connect", "submit"] = Field(
         "connect",
-        description="`connect` runs jobs on a Spark Connect server, `submit` by spark-submit on a "
-        "cluster",
+        description="`connect` runs jobs on a Spark Connect server, `submit` by spark-submit",
     )
     tasks: Literal["each_step", "one"] = Field(
         "each_step",
