@@ -14,6 +14,7 @@ from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import list_equality_deletes, read_files
 from frazil.maintenance.erasure_keys import RAW_KEY, ErasedKeys, select_rows_by_key
 from frazil.messages import count_noun
+from frazil.schemas.merge import find_earlier_columns
 
 _SHOWN = 3
 
@@ -54,9 +55,13 @@ def _may_hold(table: Table, file: DataFile, erased: ErasedKeys) -> bool:
     """
     schema = table.schema()
     ids = {schema.find_column_name(number) for number in file.equality_ids or []}
-    own = erased.restrict({name for name in ids if name})
-    columns = {*own.by_column, *(own.whole[0] if own.whole else ())}
-    if not columns or file.file_format != FileFormat.PARQUET:
-        return bool(columns)
-    rows = read_files(table, schema.select(*columns), [FileScanTask(file)])
-    return bool(select_rows_by_key(table, own).flag(rows).any())
+    names = {name for name in ids if name}
+    columns = {*erased.by_column, *(erased.whole[0] if erased.whole else ())}
+    held = {
+        c for c in columns if names & {c, *find_earlier_columns(table.schemas(), schema, c).proven}
+    }
+    if not held or file.file_format != FileFormat.PARQUET:
+        return bool(held)
+    wanted = select_rows_by_key(table, erased.restrict(held), names)
+    rows = read_files(table, schema.select(*wanted.columns), [FileScanTask(file)])
+    return bool(wanted.flag(rows).any())

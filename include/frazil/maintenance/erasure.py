@@ -52,6 +52,7 @@ from frazil.maintenance.erasure_keys import (
     RAW_KEY,
     ErasedKeys,
     load_keys,
+    read_versions,
     select_rows_by_key,
     validate_no_key_in_text,
 )
@@ -61,6 +62,7 @@ from frazil.maintenance.row_deletion import delete_rows, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun
 from frazil.schemas.inferred_columns import with_event_key
+from frazil.schemas.merge import find_earlier_columns
 from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name
 from frazil.streams.timestamps import HOUR_MS
@@ -304,7 +306,7 @@ def list_erased_tables(work: Workspace) -> tuple[str, ...]:
 
 
 def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]) -> Iterator[str]:
-    """List what still holds a key: snapshots, tags, staging branches, other engines' deletes."""
+    """List what still holds a key, or may: snapshots, refs, other columns, equality deletes."""
     window, by_row = retention_window(work), require_whole_keys(work.stream, erased)
     hours = max(window.expire_ms, window.rollback_ms) // HOUR_MS
     for view in views:
@@ -321,12 +323,37 @@ def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]
             f"partitions of files, until expire_snapshots removes them, in {hours} h at the "
             f"earliest{held}"
         )
+        yield from _list_earlier_columns(table, by_row)
         yield from describe_equality_deletes(table, by_row, erased, work.stream.stream)
         if staged:
             branches = count_noun(len(staged), "staging branch", "staging branches")
             yield (
                 f"{name}: {branches} not published yet and not erased: erase again once their "
                 "batches are published"
+            )
+
+
+def _list_earlier_columns(table: Table, erased: ErasedKeys) -> Iterator[str]:
+    """List the columns that a change of a key's type set aside, and whether they are searched."""
+    name, schema = ".".join(table.name()), table.schema()
+    texts = {column: [*values] for column, values in erased.by_column.items()}
+    for column in erased.whole[0] if erased.whole else ():
+        texts.setdefault(column, []).extend(key[column] for key in erased.whole)
+    for column in texts.keys() & {*schema.column_names}:
+        aside = f"set aside when the type of {column} changed"
+        for each, values in read_versions(table, column, texts[column]).items():
+            typed, missed = f"{each} ({schema.find_type(each)})", values.count(None)
+            if each != column and missed < len(values):
+                yield f"{name}: {typed}, {aside}, is searched too"
+            if missed:
+                yield (
+                    f"{name}: {typed}, {aside}, has no such value as {missed} of "
+                    f"{count_noun(len(values), 'key')}: erase its rows by another column"
+                )
+        for each in find_earlier_columns(table.schemas(), schema, column).unproven:
+            yield (
+                f"{name}: {each} may have been {aside}, and is not searched, since the metadata "
+                f"has lost the schema that proves it: --key {each}=VALUE erases by it"
             )
 
 

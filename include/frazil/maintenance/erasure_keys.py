@@ -6,19 +6,20 @@ Errors never repeat a value, since logs must not hold what is to be erased.
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, In, Or
+from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, In, Or
 from pyiceberg.expressions.literals import (
     AboveMax,
     BelowMin,
@@ -53,6 +54,7 @@ from frazil.ledger import keys
 from frazil.ledger.repeated_values import repeats_any
 from frazil.maintenance.messages import ErasureRequest
 from frazil.messages import count_noun, name_field
+from frazil.schemas.merge import find_earlier_columns
 from frazil.schemas.text_grammar import FORMS
 from frazil.streams.models import Stream
 
@@ -237,42 +239,69 @@ def _describe_misfit(row: Sequence[str], columns: int) -> str:
     return "" if len(row) == columns else count_noun(len(row), "value")
 
 
-def select_rows_by_key(table: Table, erased: ErasedKeys) -> RowsToDelete:
-    """Select the rows of a table that have one of the keys.
+def select_rows_by_key(
+    table: Table, erased: ErasedKeys, only: Collection[str] | None = None
+) -> RowsToDelete:
+    """Select the rows that have one of the keys, in its columns or those that were set aside.
+
+    `only` are the columns that can be read, where these are not all.
 
     Raises:
         ConfigurationError: unknown column, unsupported column type, or a value of another type.
     """
-    parts = []
-    if erased.by_column:
-        join, combine = (And, np.logical_and) if erased.in_all else (Or, np.logical_or)
-        parts.append(_select(table, erased.by_column, join, partial(_flag_values, combine)))
-    if erased.whole:
-        columns = {column: [key[column] for key in erased.whole] for column in erased.whole[0]}
-        parts.append(_select(table, columns, And, _flag_whole))
+    parts = [
+        _select(table, wanted, join, find)
+        for wanted, join, find in _list_searches(table, erased, only)
+        if wanted and all(wanted.values())
+    ]
 
     def flag(rows: pa.Table) -> Flags:
-        flags: Flags = np.logical_or.reduce([part.flag(rows) for part in parts])
+        none = np.zeros(len(rows), dtype=np.bool_)
+        flags: Flags = np.logical_or.reduce([none, *(part.flag(rows) for part in parts)])
         return flags
 
-    conditions = [part.condition for part in parts if isinstance(part.condition, BooleanExpression)]
-    columns_read = dict.fromkeys(column for part in parts for column in part.columns)
-    return RowsToDelete(_join(Or, conditions), tuple(columns_read), flag, even_hidden=True)
+    columns = tuple(dict.fromkeys(column for part in parts for column in part.columns))
+    return RowsToDelete(_join(Or, parts), columns, flag, even_hidden=True)
 
 
+Values: TypeAlias = "list[tuple[IcebergType, KeyValue]]"
 Sets: TypeAlias = "Mapping[str, pa.Array]"
 """Column → values that are wanted."""
 
+Find: TypeAlias = "Callable[[Sets, pa.Table], Flags]"
+
+
+def _list_searches(
+    table: Table, erased: ErasedKeys, only: Collection[str] | None
+) -> Iterator[tuple[Mapping[str, Values], type[And] | type[Or], Find]]:
+    """Yield what rows are searched for: values by column, how they join, and what flags them.
+
+    A row may have each column of a key in another of the columns with its values.
+    """
+    given = [read_versions(table, c, texts, only) for c, texts in erased.by_column.items()]
+    typed = [{name: list(filter(None, found)) for name, found in each.items()} for each in given]
+    if erased.in_all and typed:
+        for chosen in product(*(each.items() for each in typed)):
+            yield dict(chosen), And, partial(_flag_values, np.logical_and)
+    elif typed:
+        joined: dict[str, Values] = {}
+        for name, values in (pair for each in typed for pair in each.items() if pair[1]):
+            joined[name] = [*joined.get(name, ()), *values]
+        yield joined, Or, partial(_flag_values, np.logical_or)
+    if erased.whole:
+        columns = {column: [key[column] for key in erased.whole] for column in erased.whole[0]}
+        given = [read_versions(table, c, texts, only) for c, texts in columns.items()]
+        for names in product(*given):
+            read = [each[name] for each, name in zip(given, names, strict=True)]
+            keys_read = [tuple(filter(None, key)) for key in zip(*read, strict=True)]
+            whole = [key for key in keys_read if len(key) == len(names)]
+            yield {n: [key[i] for key in whole] for i, n in enumerate(names)}, And, _flag_whole
+
 
 def _select(
-    table: Table,
-    wanted: Mapping[str, Sequence[str]],
-    join: type[And] | type[Or],
-    find: Callable[[Sets, pa.Table], Flags],
+    table: Table, found: Mapping[str, Values], join: type[And] | type[Or], find: Find
 ) -> RowsToDelete:
     """Select rows by the values of some columns."""
-    schema = table.schema()
-    found = {c: _read_values(schema, c, values) for c, values in wanted.items()}
     conditions: list[BooleanExpression] = [
         In(term=column, literals={value for _, value in values})
         if can_skip_files(table, column, [value.value for _, value in values])
@@ -283,11 +312,15 @@ def _select(
         column: _to_arrow([value for _, value in values], values[0][0])
         for column, values in found.items()
     }
-    return RowsToDelete(_join(join, conditions), tuple(found), partial(find, sets))
+    condition = conditions[0] if len(conditions) == 1 else join(*conditions)
+    return RowsToDelete(condition, tuple(found), partial(find, sets))
 
 
-def _join(join: type[And] | type[Or], conditions: Sequence[BooleanExpression]) -> BooleanExpression:
-    return conditions[0] if len(conditions) == 1 else join(*conditions)
+def _join(join: type[And] | type[Or], parts: Iterable[RowsToDelete]) -> BooleanExpression:
+    conditions = [part.condition for part in parts if isinstance(part.condition, BooleanExpression)]
+    if len(conditions) > 1:
+        return join(*conditions)
+    return conditions[0] if conditions else AlwaysFalse()
 
 
 def _flag_values(combine: np.ufunc, sets: Sets, rows: pa.Table) -> Flags:
@@ -334,8 +367,40 @@ def select_key(table: Table, values: Mapping[str, str]) -> RowsToDelete:
         flags: Flags = np.logical_and.reduce([part.flag(rows) for part in parts])
         return flags
 
-    conditions = [part.condition for part in parts if isinstance(part.condition, BooleanExpression)]
-    return RowsToDelete(_join(And, conditions), tuple(values), flag)
+    columns = tuple(dict.fromkeys(column for part in parts for column in part.columns))
+    return RowsToDelete(_join(And, parts), columns, flag)
+
+
+def read_versions(
+    table: Table, column: str, texts: Sequence[str], only: Collection[str] | None = None
+) -> dict[str, list[tuple[IcebergType, KeyValue] | None]]:
+    """Read texts as values of a column and of its earlier columns; None for no value of a type.
+
+    Raises:
+        ConfigurationError: as `select_rows_by_key`.
+    """
+    schema = table.schema()
+    own = _read_values(schema, column, texts)
+    found: dict[str, list[tuple[IcebergType, KeyValue] | None]] = {column: [*own]}
+    for name in find_earlier_columns(table.schemas(), schema, column).proven:
+        kind = _find_key_type(schema, name)
+        found[name] = [_read_earlier(kind, own[0][0], text) for text in texts]
+    return {name: values for name, values in found.items() if only is None or name in only}
+
+
+def _read_earlier(
+    kind: IcebergType | None, now: IcebergType, text: str
+) -> tuple[IcebergType, KeyValue] | None:
+    """Read a text as a value of an earlier column, if the type that it has now writes it so."""
+    is_number = isinstance(now, IntegerType | LongType | DecimalType)
+    if isinstance(now, IntegerType | LongType):
+        text = str(int(text))
+    elif isinstance(kind, IntegerType | LongType | DecimalType) and not is_number:
+        text = "" if re.match(r"[+]|-?0[0-9]", text) else text  # the text 03 is another than 3
+    try:
+        return (kind, _read_value(kind, "", text)) if kind is not None else None
+    except ConfigurationError:
+        return None
 
 
 def _read_values(

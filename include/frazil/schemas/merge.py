@@ -3,7 +3,9 @@
 Where Iceberg cannot change a type in place, the old column is renamed and a new one is added.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 from pyiceberg.schema import Schema
@@ -126,3 +128,54 @@ def find_free_name(name: str, used: set[str]) -> str:
 def _parent(path: str) -> str:
     """Return the path of the enclosing struct with its dot; empty at the top level."""
     return path[: path.rfind(".") + 1]
+
+
+@dataclass(frozen=True)
+class EarlierColumns:
+    """The columns with a column's older values, newest first: changes of its type set them aside.
+
+    `unproven` have such a name, but the metadata lacks the schema that would prove it.
+    """
+
+    proven: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+
+
+def find_earlier_columns(
+    schemas: Mapping[int, Schema], current: Schema, path: str
+) -> EarlierColumns:
+    """Find the earlier columns of a column, or of a struct's field, in the current schema.
+
+    `schemas` are all of the metadata, by id. Names alone prove nothing: a file may name a column
+    `n_v2` itself. Only in the schema before the change has the column's field id the old name.
+    """
+    fields = {field.name: field for field in current.fields}
+    name, dot, rest = (path, "", "") if path in fields else path.partition(".")
+    found, unproven = [name] if name in fields else [], []
+    for known in found:
+        number = fields[known].field_id
+        names = {f.name for s in schemas.values() for f in s.fields if f.field_id == number}
+        for column in current.fields:
+            at = _read_set_aside(column.name, {known, *names})
+            if at is None or column.name in found:
+                continue
+            old = schemas.get(at[1])
+            if old is None:
+                unproven.append(column.name)
+            elif any((f.name, f.field_id) == (at[0], column.field_id) for f in old.fields):
+                found.append(column.name)
+    paths = (
+        tuple(f"{each}{dot}{rest}" for each in dict.fromkeys(part) if each not in done)
+        for part, done in ((found, {name}), (unproven, {*found}))
+    )
+    existing = {*current.column_names}
+    return EarlierColumns(*(tuple(each for each in part if each in existing) for part in paths))
+
+
+def _read_set_aside(column: str, names: set[str]) -> tuple[str, int] | None:
+    """Return the old name and the schema id in the name of a column set aside from one of these."""
+    for name in names:
+        match = re.fullmatch(rf"{re.escape(name)}_v([0-9]+)(_[0-9]+)?", column)
+        if match:
+            return name, int(match[1])
+    return None

@@ -36,6 +36,10 @@ Kind = Literal[
 
 _STRICTEST: Sequence[Policy] = ("fail", "quarantine", "review", "auto")
 _WIDER: Mapping[str, str] = {"int": "long", "float": "double"}
+_SET_ASIDE = (
+    "the old column is renamed and keeps its values, which erasures and row expiry still find if a "
+    "key or a time can have its type; a new column is added"
+)
 EFFECTS: Mapping[Kind, str] = {
     "add_column": "existing rows have null",
     "widen": "existing rows keep their values",
@@ -43,8 +47,8 @@ EFFECTS: Mapping[Kind, str] = {
     "add_required": "the table's column is optional, new records without it are bad records",
     "rename": "the column is renamed and keeps its values",
     "drop": "the column stays with its values, new rows have null",
-    "narrow": "the old column is renamed and keeps its values, a new column is added",
-    "change_type": "the old column is renamed and keeps its values, a new column is added",
+    "narrow": _SET_ASIDE,
+    "change_type": _SET_ASIDE,
     "repartition": "new files have the new partitions, older files keep theirs until a compaction "
     "rewrites them (`frazil maintain` with --only compact --rewrite-all)",
 }

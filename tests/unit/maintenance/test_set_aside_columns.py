@@ -1,0 +1,186 @@
+"""Rows from before a change of a column's type: an erasure and row expiry still find them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from support.foreign_deletes import delete_by_value
+from support.lake import Lake, append, make_stream
+
+from frazil.ingest.dead_letters import ensure_dead_letters_table
+from frazil.ledger.authors import Author
+from frazil.maintenance.erasure import erase, plan_erasure
+from frazil.maintenance.messages import Erased, ErasureRequest
+from frazil.schemas.evolution import accept_schema
+from frazil.workspace import Workspace
+
+JANE = Author("jane@example.org", "new feed")
+NOW = datetime.now(UTC)
+
+
+class Changed:
+    """A table that is written, then gets other types, as often as wanted."""
+
+    def __init__(self, folder: Path, columns: Mapping[str, str], **sections: object) -> None:
+        """Begin a stream with these columns beside its id."""
+        self.sections = sections
+        self.lake = Lake(folder, self.describe(columns).stream)
+        self.lake.begin()
+        ensure_dead_letters_table(self.lake.store, self.lake.stream.table.name)
+        self.offset = 0
+
+    def describe(self, columns: Mapping[str, str]) -> Workspace:
+        """Open the stream with other columns."""
+        stream = make_stream(value={"columns": {"id": "long!", **columns}}, **self.sections)
+        work = Workspace(stream, Path(), f"run-{len(columns)}")
+        if "lake" in self.__dict__:
+            work = replace(work, directory=self.lake.folder)
+            work.__dict__["store"] = self.lake.store
+        return work
+
+    def change(self, **columns: str) -> Workspace:
+        """Accept other types."""
+        work = self.describe(columns)
+        accept_schema(work, JANE)
+        return work
+
+    def write(self, *rows: Mapping[str, object]) -> None:
+        """Append rows with the next offsets of partition 0."""
+        empty = dict.fromkeys(field.name for field in self.lake.table.schema().fields)
+        made = []
+        for row in rows:
+            kafka = {"topic": "orders", "partition": 0, "offset": self.offset}
+            made.append({**empty, "id": self.offset, **row, "_kafka": kafka})
+            self.offset += 1
+        append(self.lake.catalog, self.lake.table, made)
+
+    def rows(self) -> set[int]:
+        """Give the offsets of the rows that are visible."""
+        return {offset for _, offset in self.lake.coordinates()}
+
+
+def run(work: Workspace, *texts: str, keys_file: str | None = None) -> Erased:
+    """Erase for a person."""
+    request = ErasureRequest(
+        stream="orders", keys=texts, keys_file=keys_file, by="j", reason="r", dry_run=False
+    )
+    return erase(work, plan_erasure(work, request), request)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.kafka.cluster.TIMEOUT_SECONDS", 0.1)
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Iterator[Changed]:
+    """Whole numbers became text: rows 0 to 3 have the former, 4 and 5 the latter."""
+    changed = Changed(tmp_path, {"customer": "int", "shop": "string"})
+    changed.write(*({"customer": number, "shop": "a"} for number in range(4)))
+    changed.change(customer="string", shop="string")
+    changed.write({"customer": "3", "shop": "a"}, {"customer": "03", "shop": "a"})
+    yield changed
+    changed.lake.close()
+
+
+@pytest.fixture
+def work(changed: Changed) -> Workspace:
+    return changed.describe({"customer": "string", "shop": "string"})
+
+
+def test_a_key_is_searched_in_the_column_of_its_earlier_type(
+    changed: Changed, work: Workspace
+) -> None:
+    planned = plan_erasure(work, ErasureRequest(stream="orders", keys=("customer=3",)))
+    done = run(work, "customer=3")
+
+    assert (planned.rows, done.rows) == (2, 2)
+    assert changed.rows() == {0, 1, 2, 5}
+    told = "demo.orders: customer_v0 (int), set aside when the type of customer changed, is sea"
+    assert told in planned.text
+
+
+def test_dead_letters_of_rows_with_the_earlier_type_go_too(
+    changed: Changed, work: Workspace
+) -> None:
+    letters = changed.lake.store.load(changed.lake.stream.dead_letters_table)
+    kafka = {"topic": "orders", "partition": 0, "offset": 3, "key": b"other"}
+    append(changed.lake.catalog, letters, [{"attempt": "abandoned", "_kafka": kafka}])
+
+    assert run(work, "customer=3").dead_letters == 1
+
+
+def test_whole_keys_find_rows_of_both_types(
+    changed: Changed, work: Workspace, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys.csv"
+    file.write_text("customer,shop\n3,a\n2,b\nnobody,a\n")
+
+    assert run(work, keys_file=str(file)).rows == 2
+
+    assert changed.rows() == {0, 1, 2, 5}
+
+
+def test_a_text_that_the_earlier_type_writes_otherwise_is_another_key(
+    changed: Changed, work: Workspace
+) -> None:
+    done = run(work, "customer=03", "customer=2")
+
+    assert (done.rows, changed.rows()) == (2, {0, 1, 3, 4})
+    assert (
+        "customer_v0 (int), set aside when the type of customer changed, has no such" in done.text
+    )
+    assert "1 of 2 keys: erase its rows by another column" in done.text
+
+
+def test_every_earlier_type_is_searched_also_after_a_rename(tmp_path: Path) -> None:
+    changed = Changed(tmp_path, {"customer": "int"})
+    changed.write({"customer": 3})
+    changed.change(customer="string")
+    changed.write({"customer": "3"})
+    changed.change(client="string")
+    changed.write({"client": "3"}, {"client": "4"})
+    work = changed.change(client="long")
+    changed.write({"client": 3})
+
+    done = run(work, "client=3")
+
+    assert (done.rows, changed.rows()) == (4, {3})
+    changed.lake.close()
+
+
+def test_a_column_that_only_has_such_a_name_is_not_searched(tmp_path: Path) -> None:
+    changed = Changed(tmp_path, {"customer": "string", "customer_v0": "string"})
+    changed.write({"customer": "3"}, {"customer_v0": "3"})
+    work = changed.describe({"customer": "string", "customer_v0": "string"})
+
+    assert run(work, "customer=3").rows == 1
+
+    assert changed.rows() == {1}
+    changed.lake.close()
+
+
+def test_an_earlier_type_that_no_key_has_is_named(tmp_path: Path) -> None:
+    changed = Changed(tmp_path, {"customer": "double"})
+    changed.write({"customer": 3.0})
+    work = changed.change(customer="string")
+
+    done = run(work, "customer=3")
+
+    told = "customer_v0 (double), set aside when the type of customer changed, has no such value as"
+    assert (done.rows, f"{told} 1 of 1 key: " in done.text) == (0, True)
+    changed.lake.close()
+
+
+def test_an_equality_delete_of_the_earlier_type_is_named(changed: Changed, work: Workspace) -> None:
+    delete_by_value(changed.lake, "customer_v0", [3])
+
+    done = run(work, "customer=3")
+    other = run(work, "customer=7")
+
+    assert ("equality delete file" in done.text, "equality delete file" in other.text) == (
+        True,
+        False,
+    )
