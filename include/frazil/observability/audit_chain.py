@@ -67,7 +67,10 @@ def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Itera
     for partition, start, end in iterate_moves(before, after):
         topic, number = partition
         recorded = step.ranges.get(topic, {}).get(number)
-        problem = _explain_move(step.kind, partition, (start, end), recorded)
+        if step.kind == keys.GAP and before.topic_ids.get(topic) != after.topic_ids.get(topic):
+            problem = _explain_new_topic(partition, (start, end), recorded)
+        else:
+            problem = _explain_move(step.kind, partition, (start, end), recorded)
         if problem is not None:
             yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
     known = {partition for partition, _, _ in iterate_moves(before, after)}
@@ -103,6 +106,20 @@ def _explain_move(
         return f"starts over at {end} below the read offset {start}" if end < start else None
     is_still = kind == keys.ADOPT or end == start
     return None if is_still else f"moves from {start} to {end} without rows"
+
+
+def _explain_new_topic(
+    partition: Partition, moved: tuple[int, int], recorded: OffsetRange | None
+) -> str | None:
+    """Return what is wrong with a gap at which a topic with another id begins; None if nothing is.
+
+    All before its offset is lost. Until 0.1.0 what lay behind the earlier topic's was recorded.
+    """
+    start, end = moved
+    accepted = {OffsetRange(0, end), OffsetRange(start, end) if end > start else None}
+    if end == 0 or recorded in accepted:
+        return None
+    return f"{describe_range(*partition, OffsetRange(0, end))} is lost but not recorded"
 
 
 def _explain_ingest(

@@ -236,19 +236,24 @@ def locate_offset(
         at = from_epoch_ms(deletion.committed_at_ms)
         reason = f"{verb} by snapshot {deletion.snapshot_id} at {at:%Y-%m-%d %H:%M:%S} UTC"
         return OffsetStatus(**location, found=False, kind=kind, reason=reason)
-    for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream):
-        if any(start <= offset < end for start, end in covered):
-            report = _report(entry, work.stream.stream)
-            moved = _describe_earlier_cluster(history, work.stream.stream, entry)
-            return OffsetStatus(
-                **location,
-                found=True,
-                snapshot_id=entry.snapshot_id,
-                batch_id=report.batch_id,
-                kind=report.kind,
-                committed_at=report.committed_at,
-                reason=moved or _describe_skipped(report),
-            )
+    holders = (
+        entry
+        for entry, covered in _iterate_ranges(history, topic, partition, work.stream.stream)
+        if any(start <= offset < end for start, end in covered)
+    )
+    entry = next(holders, None)
+    if entry is not None:
+        report = _report(entry, work.stream.stream)
+        moved = _describe_earlier_cluster(history, work.stream.stream, entry)
+        return OffsetStatus(
+            **location,
+            found=True,
+            snapshot_id=entry.snapshot_id,
+            batch_id=report.batch_id,
+            kind=report.kind,
+            committed_at=report.committed_at,
+            reason=moved or _describe_lost(report, holders) or _describe_skipped(report),
+        )
     point = find_recovery_point(for_reading(history), work.stream.stream)
     adopted = find_adopted(history, work.stream.stream).get(topic, ())
     if partition < len(adopted) and offset < adopted[partition]:
@@ -317,6 +322,19 @@ def _describe_earlier_cluster(history: History, stream: str, found: LedgerEntry)
                 f"an offset of cluster {old}, which the stream left by snapshot {entry.snapshot_id}"
             )
     return ""
+
+
+def _describe_lost(report: SnapshotReport, earlier: Iterator[LedgerEntry]) -> str:
+    """Return a note if an offset is in a gap; `earlier` are older snapshots with the offset."""
+    if report.kind != keys.GAP:
+        return ""
+    note, before = "the record was lost in Kafka before it was read", next(earlier, None)
+    if before is not None:
+        note += (
+            f"; snapshot {before.snapshot_id} has the one of this offset from before the topic was "
+            "created again or truncated"
+        )
+    return note
 
 
 def _describe_skipped(report: SnapshotReport) -> str:

@@ -24,7 +24,7 @@ from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
-from frazil.ledger.offsets import NextOffsets, OffsetRange
+from frazil.ledger.offsets import NextOffsets, OffsetRange, describe_offset
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.workspace import Workspace
@@ -91,7 +91,8 @@ def accept_gap(work: Workspace, author: Author | None) -> Decision:
             topic_ids={**point.state.topic_ids, **{t.topic: t.topic_id for t in topics}},
             cluster_id=topics[0].cluster_id,
         )
-        return Choice(point.state, state, lost)
+        text = describe_lost_partitions(point.state, topics)
+        return Choice(point.state, state, lost, text=text)
 
     return record_decision(work, keys.GAP, author, decide)
 
@@ -117,7 +118,8 @@ def decide_gap(
     """Return the next offsets after a gap, and the lost range of each partition.
 
     On the same topic only partitions with a gap move, and a truncated log continues at its
-    new end, since earlier records are in the table. A topic with another id starts over.
+    new end, since earlier records are in the table. A topic with another id starts over: all
+    before its earliest offset is lost, whatever was read of the earlier topic.
     """
     known = state.offsets.get(topic.topic, ())
     same = _same_source(state, topic)
@@ -125,12 +127,25 @@ def decide_gap(
     lost: dict[int, OffsetRange] = {}
     for partition, facts in enumerate(topic.partitions):
         before = known[partition] if partition < len(known) else 0
-        kept = min(before, facts.end) if same else facts.earliest
-        after = max(kept, facts.earliest)
+        start = before if same else 0
+        after = max(min(start, facts.end), facts.earliest)
         offsets.append(after)
-        if after > before:
-            lost[partition] = OffsetRange(before, after)
+        if after > start:
+            lost[partition] = OffsetRange(start, after)
     return tuple(offsets), lost
+
+
+def describe_lost_partitions(state: StreamState, topics: Sequence[TopicFacts]) -> str:
+    """Describe the partitions that the topics no longer have; the text ends with "; "."""
+    gone = [
+        f"{describe_offset(topic.topic, partition, end)}"
+        for topic in topics
+        for partition, end in enumerate(state.offsets.get(topic.topic, ()))
+        if partition >= len(topic.partitions)
+    ]
+    if not gone:
+        return ""
+    return f"partitions that no longer exist, with the offset that was next: {', '.join(gone)}; "
 
 
 def _same_source(state: StreamState, topic: TopicFacts) -> bool:

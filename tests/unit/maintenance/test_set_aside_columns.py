@@ -33,7 +33,9 @@ class Changed:
 
     def describe(self, columns: Mapping[str, str]) -> Workspace:
         """Open the stream with other columns."""
-        stream = make_stream(value={"columns": {"id": "long!", **columns}}, **self.sections)
+        stream = make_stream(
+            "orders", value={"columns": {"id": "long!", **columns}}, **self.sections
+        )
         work = Workspace(stream, Path(), f"run-{len(columns)}")
         if "lake" in self.__dict__:
             work = replace(work, directory=self.lake.folder)

@@ -76,6 +76,21 @@ AT_5 = state_of(epoch=5, offsets=(100,))
             [("I3", "orders:0:100-150 is lost but not recorded")],
             id="a gap that does not say what it lost",
         ),
+        pytest.param(
+            step_of(keys.GAP, AT_5, state_of(6, (150,), topic_id="id-2"), moved(0, 150)),
+            [],
+            id="a gap of a topic created again",
+        ),
+        pytest.param(
+            step_of(keys.GAP, AT_5, state_of(6, (150,), topic_id="id-2"), moved(100, 150)),
+            [],
+            id="such a gap as 0.1.0 recorded it",
+        ),
+        pytest.param(
+            step_of(keys.GAP, AT_5, state_of(6, (40,), topic_id="id-2"), moved(10, 40)),
+            [("I3", "orders:0:0-40 is lost but not recorded")],
+            id="a gap of a topic created again that says too little",
+        ),
         pytest.param(step_of(keys.CARRY, AT_5, AT_5, {}), [], id="a carry repeats the state"),
         pytest.param(
             step_of(keys.CARRY, AT_5, state_of(6, (100,)), {}),

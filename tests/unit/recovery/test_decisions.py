@@ -18,10 +18,12 @@ from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.ingest.blocked_batches import BlockedBatch, encode_blocked, read_blocked
 from frazil.kafka.cluster import PartitionOffsets, TopicFacts
 from frazil.ledger.authors import Author
+from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import keys
-from frazil.observability.status import list_snapshots
-from frazil.recovery.decisions import decide_gap, waive_batch
+from frazil.observability.audit_chain import check_chain
+from frazil.observability.status import list_snapshots, locate_offset
+from frazil.recovery.decisions import accept_gap, decide_gap, waive_batch
 from frazil.recovery.halt_resolution import reingest
 from frazil.workspace import Workspace
 
@@ -56,7 +58,11 @@ def test_a_decision_needs_a_name_and_a_reason(by: str, reason: str) -> None:
         (topic_of((0, 9), (0, 9), (2, 9)), (5, 5, 2), {2: OffsetRange(0, 2)}),
         (topic_of((0, 3), (0, 9)), (3, 5), {}),
         (topic_of((0, 9), (0, 2), topic_id="new"), (0, 0), {}),
-        (topic_of((8, 9), (0, 2), topic_id="new"), (8, 0), {0: OffsetRange(5, 8)}),
+        (
+            topic_of((8, 9), (2, 3), topic_id="new"),
+            (8, 2),
+            {0: OffsetRange(0, 8), 1: OffsetRange(0, 2)},
+        ),
         (topic_of((0, 9)), (5,), {}),
     ],
     ids=[
@@ -73,6 +79,45 @@ def test_after_a_gap_reading_goes_on_from(
     topic: TopicFacts, offsets: tuple[int, ...], lost: dict[int, OffsetRange]
 ) -> None:
     assert decide_gap(STATE, topic) == (offsets, lost)
+
+
+class RecreatedTopic:
+    """Kafka with a topic of the same name that has another id and has aged."""
+
+    def __init__(self, *pairs: tuple[int, int]) -> None:
+        """Keep the earliest offset and the end of each partition."""
+        self.facts = topic_of(*pairs, topic_id="new")
+
+    def fetch_topics(self, _names: object, _isolation: str) -> tuple[TopicFacts, ...]:
+        """Describe the topic."""
+        return (self.facts,)
+
+
+def test_what_a_topic_created_again_has_lost_counts_from_its_own_begin(
+    lake: Lake, work: Workspace
+) -> None:
+    lake.ingest(100, 100)
+    work.__dict__["kafka"] = RecreatedTopic((40, 60), (150, 160))
+
+    decision = accept_gap(work, JANE)
+
+    assert "lost for good: orders:0:0-40, orders:1:0-150, 190 offsets" in decision.text
+    assert check_chain(trace_steps(lake.history, "orders")) == ()
+    lost, kept = locate_offset(work, "orders", 0, 20), locate_offset(work, "orders", 0, 60)
+    assert (lost.kind, lost.snapshot_id) == (keys.GAP, decision.snapshot_id)
+    assert "has the one of this offset from before the topic was created again" in lost.reason
+    assert kept.kind == keys.INGEST
+
+
+def test_partitions_that_a_topic_no_longer_has_are_named(lake: Lake, work: Workspace) -> None:
+    lake.ingest(100, 70)
+    work.__dict__["kafka"] = RecreatedTopic((0, 60))
+
+    text = accept_gap(work, None).text
+
+    assert text.startswith(
+        "partitions that no longer exist, with the offset that was next: orders:1:70; "
+    )
 
 
 def test_rows_of_a_topic_that_left_the_file_are_not_given_up(lake: Lake, work: Workspace) -> None:
