@@ -5,6 +5,7 @@ then deleted by that list, so that the next erasure of any key finishes a run th
 between (decision record 16).
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -13,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, In
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.refs import SnapshotRefType
 
 from frazil.errors import FrazilError
 from frazil.failpoints import reach_failpoint
-from frazil.iceberg.branches import PREFIX
+from frazil.iceberg.branches import parse_branch
 from frazil.iceberg.catalog import translated_errors
+from frazil.iceberg.commits import MAIN
 from frazil.iceberg.data_files import read_column, read_files
 from frazil.iceberg.live_files import FilePlanner, Flags, LiveFile, flag_hidden_rows
 from frazil.iceberg.row_changes import (
@@ -61,11 +62,12 @@ from frazil.maintenance.removed_files import forget_removed_files
 from frazil.maintenance.row_deletion import delete_rows, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun
+from frazil.quality.sql import quote_name
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.schemas.merge import find_earlier_columns
 from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name
-from frazil.streams.timestamps import HOUR_MS
+from frazil.streams.timestamps import HOUR_MS, from_epoch_ms
 from frazil.workspace import Workspace, retention_window
 
 
@@ -313,16 +315,15 @@ def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]
         name, table = view.name, view.found
         if table is None:
             continue
-        refs = table.metadata.refs.items()
-        tags = [ref for ref, each in refs if each.snapshot_ref_type == SnapshotRefType.TAG]
-        staged = [ref for ref, _ in refs if ref.startswith(PREFIX) and ref not in tags]
+        staged = [ref for ref in table.metadata.refs if parse_branch(ref, 0) is not None]
+        others = [ref for ref in table.metadata.refs if ref not in {MAIN, *staged}]
         snapshots = count_noun(len(table.metadata.snapshots), "existing snapshot")
-        held = f"; tags {', '.join(tags)}: until their maximum age" if tags else ""
         yield (
             f"{name}: {snapshots} may still hold erased records, in rows or in the bounds and "
             f"partitions of files, until expire_snapshots removes them, in {hours} h at the "
-            f"earliest{held}"
+            f"earliest{', and later those of these refs:' if others else ''}"
         )
+        yield from (_describe_ref(table, ref) for ref in sorted(others))
         yield from _list_earlier_columns(table, by_row)
         yield from describe_equality_deletes(table, by_row, erased, work.stream.stream)
         if staged:
@@ -331,6 +332,22 @@ def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]
                 f"{name}: {branches} not published yet and not erased: erase again once their "
                 "batches are published"
             )
+
+
+def _describe_ref(table: Table, name: str) -> str:
+    """Describe how long a tag, or a branch that is not for staging, keeps its snapshots."""
+    ref, full_name = table.metadata.refs[name], ".".join(table.name())
+    kind, age_ms = str(ref.snapshot_ref_type.value), ref.max_ref_age_ms
+    what = f"{full_name}: {kind} {name} is not erased, and keeps its snapshots"
+    head = table.snapshot_by_id(ref.snapshot_id)
+    if age_ms is not None and head is not None:
+        until = from_epoch_ms(head.timestamp_ms + age_ms)
+        return f"{what} until its maximum age, {until:%Y-%m-%d %H:%M} UTC"
+    quoted = name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote_name(name)
+    return (
+        f"{what} for good, without a maximum age: whoever made it must drop it, "
+        f"ALTER TABLE {full_name} DROP {kind.upper()} {quoted}"
+    )
 
 
 def _list_earlier_columns(table: Table, erased: ErasedKeys) -> Iterator[str]:

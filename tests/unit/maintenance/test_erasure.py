@@ -380,6 +380,31 @@ def test_a_dry_run_counts_and_writes_nothing(pipeline: Pipeline, work: Workspace
         erase(work, planned, ErasureRequest(stream="orders", keys=("id=3",)))
 
 
+def test_every_ref_of_other_tools_is_named_with_what_ends_it(
+    pipeline: Pipeline, work: Workspace
+) -> None:
+    lake, head = pipeline.lake, pipeline.lake.history.head
+    assert head is not None
+    lake.table.manage_snapshots().create_branch(head, "team_audit").commit()
+    lake.table.manage_snapshots().create_tag(head, "eoy-2025").commit()
+    lake.table.manage_snapshots().create_tag(head, "frazil_before", max_ref_age_ms=1000).commit()
+    lake.stage(lake.plan(11, 5))
+
+    text = run(work, "id=3").text
+
+    drop = (
+        "demo.orders: {} is not erased, and keeps its snapshots for good, without a maximum age: "
+    )
+    assert drop.format("branch team_audit") in text
+    assert "ALTER TABLE demo.orders DROP BRANCH team_audit\n" in text
+    assert drop.format("tag eoy-2025") in text
+    assert "ALTER TABLE demo.orders DROP TAG `eoy-2025`\n" in text
+    assert "tag frazil_before is not erased, and keeps its snapshots until its maximum" in text
+    assert "h at the earliest, and later those of these refs:" in text
+    assert text.count("is not erased") == 3
+    assert "1 staging branch not published yet" in text
+
+
 def test_an_erasure_keeps_files_of_an_older_partition_spec_in_their_partitions(
     pipeline: Pipeline, work: Workspace
 ) -> None:
