@@ -97,6 +97,16 @@ def require_identified_rows(stream: str, topic: TopicFacts, table_offsets: Table
             f"{table_offsets.without_offset}; their records cannot be identified",
             f"delete these rows or fill in their offsets, then run `frazil adopt {stream}` again",
         )
+    negative = sum(
+        len(offsets) if partition < 0 else int(np.count_nonzero(offsets < 0))
+        for (_, partition), offsets in table_offsets.offsets.items()
+    )
+    if negative:
+        raise NotAdoptableError(
+            f"stream {stream}: rows of the table with a negative partition or offset: {negative}; "
+            "no record has one",
+            f"delete these rows or correct their offsets, then run `frazil adopt {stream}` again",
+        )
     others = sorted({name for name, _ in table_offsets.offsets} - {topic.topic})
     if others:
         raise NotAdoptableError(
@@ -105,6 +115,10 @@ def require_identified_rows(stream: str, topic: TopicFacts, table_offsets: Table
             f"copy the rows of {topic.topic} into a table of their own and adopt that one: a "
             "stream cannot adopt a table of several topics",
         )
+    _require_distinct_rows(stream, table_offsets)
+
+
+def _require_distinct_rows(stream: str, table_offsets: TableOffsets) -> None:
     duplicates = {
         partition: unique[counts > 1]
         for partition, offsets in table_offsets.offsets.items()

@@ -82,10 +82,14 @@ def test_reading_goes_on_behind_the_highest_row(
     ("found", "text"),
     [
         (places(at(0), without_offset=3), "without partition or offset: 3"),
+        (
+            TableOffsets({("orders", -1): at(0, 1), ("orders", 0): at(-2, 0)}),
+            "with a negative partition or offset: 3; ",
+        ),
         (TableOffsets({("other", 0): at(0)}), "has rows of topics other"),
         (places(at(0, 1, 1, 2, 2, 2)), "the table has 2 records more than once: orders:0:1, "),
     ],
-    ids=["without an offset", "of another topic", "doubled"],
+    ids=["without an offset", "below 0", "of another topic", "doubled"],
 )
 def test_rows_that_nobody_can_place_are_refused(found: TableOffsets, text: str) -> None:
     with pytest.raises(NotAdoptableError, match=text):
