@@ -27,12 +27,13 @@ from frazil.kafka.cluster import TopicFacts
 from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
-from frazil.ledger.coordinates import Coordinates, Offsets, covering_ranges
+from frazil.ledger.coordinates import Offsets
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import History, find_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.migration.adoption_rules import (
     Adoption,
+    Holes,
     OffsetHoles,
     classify_holes,
     decide_adoption,
@@ -227,16 +228,18 @@ def _fetch_last_timestamps(
 
 
 def _find_holes(
-    work: Workspace, topic: TopicFacts, holes: Coordinates, *, is_compacted: bool
+    work: Workspace, topic: TopicFacts, holes: Holes, *, is_compacted: bool
 ) -> OffsetHoles:
     """Classify offset holes by the records that Kafka delivers from the first to the last hole."""
     isolation = work.stream.source.isolation
     # Fetched before the records: Kafka delivers every record below this end, or there is none.
     offsets = work.kafka.fetch_topic(topic.topic, isolation)
     ranges = {
-        partition: OffsetRange(max(span.start, offsets.partitions[partition].earliest), span.end)
-        for partition, span in covering_ranges(holes).get(topic.topic, {}).items()
-        if span.end > offsets.partitions[partition].earliest
+        partition: OffsetRange(
+            max(int(runs[0, 0]), offsets.partitions[partition].earliest), int(runs[-1, 1])
+        )
+        for (_, partition), runs in holes.items()
+        if runs[-1, 1] > offsets.partitions[partition].earliest
     }
     delivered: dict[int, Offsets] = {}
     if ranges:

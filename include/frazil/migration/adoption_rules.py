@@ -9,6 +9,7 @@ been records that Kafka no longer has.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,25 +30,39 @@ from frazil.ledger.coordinates import (
     Partition,
     count_coordinates,
 )
-from frazil.ledger.offsets import OffsetRange, describe_offset, describe_ranges
+from frazil.ledger.offsets import OffsetRange, describe_offset, describe_range, describe_ranges
 from frazil.messages import count_noun
 from frazil.migration.foreign_rows import OffsetColumns, TableOffsets
 
 _CHECK_SOURCE = "check `source` and its connection; only a table of this topic can be adopted"
 
 
+OffsetRuns: TypeAlias = Offsets
+"""Ascending half-open runs of one partition's offsets, of shape (runs, 2).
+
+Between two rows of a compacted topic there may be billions of offsets.
+"""
+
+Holes: TypeAlias = Mapping[Partition, OffsetRuns]
+
+
 @dataclass(frozen=True)
 class OffsetHoles:
     """Offsets without a row between a table's rows, by what Kafka delivers there now."""
 
-    lost: Coordinates = field(default_factory=dict)
-    unknown: Coordinates = field(default_factory=dict)
-    empty: Coordinates = field(default_factory=dict)
+    lost: Holes = field(default_factory=dict)
+    unknown: Holes = field(default_factory=dict)
+    empty: Holes = field(default_factory=dict)
 
     @property
     def possible_records(self) -> int:
         """Return the number of holes that are or may have been records."""
-        return count_coordinates(self.lost) + count_coordinates(self.unknown)
+        return count_holes(self.lost) + count_holes(self.unknown)
+
+
+def count_holes(holes: Holes) -> int:
+    """Count the offsets of all runs."""
+    return sum(int((runs[:, 1] - runs[:, 0]).sum()) for runs in holes.values())
 
 
 @dataclass(frozen=True)
@@ -75,9 +90,9 @@ class Adoption:
                 "rows": self.rows,
                 "first": list(self.first),
                 "holes": {
-                    "lost": count_coordinates(self.holes.lost),
-                    "unknown": count_coordinates(self.holes.unknown),
-                    "empty": count_coordinates(self.holes.empty),
+                    "lost": count_holes(self.holes.lost),
+                    "unknown": count_holes(self.holes.unknown),
+                    "empty": count_holes(self.holes.empty),
                 },
                 "given-up": {str(p): [r.start, r.end] for p, r in self.gaps.items()},
             },
@@ -187,22 +202,19 @@ def require_same_records(
         )
 
 
-def list_holes(topic: TopicFacts, table_offsets: TableOffsets) -> dict[Partition, Offsets]:
+def list_holes(topic: TopicFacts, table_offsets: TableOffsets) -> dict[Partition, OffsetRuns]:
     """Return the offsets between a partition's rows that have no row."""
     found = {}
     for partition, offsets in _iterate(topic, table_offsets):
-        if len(offsets) and offsets[-1] - offsets[0] + 1 > len(offsets):
-            every = np.arange(offsets[0], offsets[-1] + 1)
-            found[topic.topic, partition] = np.setdiff1d(every, offsets, assume_unique=True)
+        before = np.flatnonzero(np.diff(offsets) > 1)
+        if len(before):
+            runs = np.column_stack([offsets[before] + 1, offsets[before + 1]])
+            found[topic.topic, partition] = runs
     return found
 
 
 def classify_holes(
-    topic: TopicFacts,
-    holes: Coordinates,
-    delivered: Mapping[int, Offsets],
-    *,
-    is_compacted: bool,
+    topic: TopicFacts, holes: Holes, delivered: Mapping[int, Offsets], *, is_compacted: bool
 ) -> OffsetHoles:
     """Classify offset holes as lost, unknown or empty.
 
@@ -211,15 +223,31 @@ def classify_holes(
     compacted topic, where the record may have been deleted since.
     """
     lost, unknown, empty = {}, {}, {}
-    for (name, partition), offsets in holes.items():
-        is_delivered = np.isin(offsets, delivered.get(partition, NO_OFFSETS))
+    for (name, partition), runs in holes.items():
+        own = np.unique(delivered.get(partition, NO_OFFSETS))
+        at = np.searchsorted(runs[:, 0], own, side="right") - 1
+        own = own[(at >= 0) & (own < runs[at, 1])]
+        rest = _make_runs((runs[:, 0], own + 1), (own, runs[:, 1]))
         available = topic.partitions[partition]
-        is_outside = (offsets < available.earliest) | (offsets >= available.end)
-        is_unknown = ~is_delivered & (is_compacted | is_outside)
-        lost[name, partition] = offsets[is_delivered]
-        unknown[name, partition] = offsets[is_unknown]
-        empty[name, partition] = offsets[~is_delivered & ~is_unknown]
+        first, end = available.earliest, max(available.earliest, available.end)
+        if is_compacted:
+            first = end = int(runs[-1, 1])
+        below, above = np.minimum(rest, first), np.maximum(rest, end)
+        lost[name, partition] = _make_runs((own,), (own + 1,))
+        unknown[name, partition] = _make_runs(
+            (below[:, 0], above[:, 0]), (below[:, 1], above[:, 1])
+        )
+        empty[name, partition] = _make_runs(*((each,) for each in rest.clip(first, end).T))
     return OffsetHoles(lost, unknown, empty)
+
+
+def _make_runs(starts: Iterable[Offsets], ends: Iterable[Offsets]) -> OffsetRuns:
+    """Return runs that do not overlap, from their starts and ends in any order, without empty ones.
+
+    An offset of a run is left out by its own offset as an end and the next one as a start.
+    """
+    runs = np.column_stack([np.sort(np.concatenate([*each])) for each in (starts, ends)])
+    return runs[runs[:, 0] < runs[:, 1]]
 
 
 def decide_adoption(
@@ -259,14 +287,13 @@ def decide_adoption(
 
 def _require_no_holes(stream: str, holes: OffsetHoles) -> None:
     if holes.possible_records:
-        lost, unknown = count_coordinates(holes.lost), count_coordinates(holes.unknown)
+        lost, unknown = count_holes(holes.lost), count_holes(holes.unknown)
         parts = [
-            f"{count_noun(lost, 'record')} that Kafka still delivers: "
-            f"{describe_offsets(holes.lost)}"
+            f"{count_noun(lost, 'record')} that Kafka still delivers: {describe_holes(holes.lost)}"
             if lost
             else "",
             f"{unknown} that may be lost records, transaction markers or compacted records; Kafka "
-            f"no longer has them: {describe_offsets(holes.unknown)}"
+            f"no longer has them: {describe_holes(holes.unknown)}"
             if unknown
             else "",
         ]
@@ -296,7 +323,7 @@ def describe_adoption(
         max(0, each.end - start) for each, start in zip(partitions, adoption.offsets, strict=True)
     )
     holes = adoption.holes
-    empty, lost, unknown = map(count_coordinates, (holes.empty, holes.lost, holes.unknown))
+    empty, lost, unknown = map(count_holes, (holes.empty, holes.lost, holes.unknown))
     parts = [
         (
             f"{count_noun(adoption.rows, 'row')} of {topic}, coordinates in the columns of "
@@ -305,11 +332,11 @@ def describe_adoption(
         f"{count_noun(empty, 'offset hole')} without a record in Kafka",
         (
             f"{count_noun(lost, 'missing record')} accepted that Kafka still delivers: "
-            f"{describe_offsets(holes.lost)}"
+            f"{describe_holes(holes.lost)}"
         ),
         (
             f"{count_noun(unknown, 'offset hole')} accepted that may be missing records: "
-            f"{describe_offsets(holes.unknown)}"
+            f"{describe_holes(holes.unknown)}"
         ),
         f"gap accepted, no longer in Kafka: {describe_ranges({topic: adoption.gaps})}",
         f"{count_noun(unread, 'offset')} to read in Kafka",
@@ -326,6 +353,21 @@ def describe_offsets(coordinates: Coordinates) -> str:
     ]
     shown = ", ".join(every[:SHOWN_COORDINATES])
     left = count_coordinates(coordinates) - min(len(every), SHOWN_COORDINATES)
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+def describe_holes(holes: Holes) -> str:
+    """Return the first holes as text, runs as ranges, and how many more offsets there are."""
+    spans = [
+        (topic, partition, OffsetRange(start, end))
+        for (topic, partition), runs in sorted(holes.items())
+        for start, end in runs[:SHOWN_COORDINATES].tolist()
+    ][:SHOWN_COORDINATES]
+    shown = ", ".join(
+        describe_range(*each) if each[2].width > 1 else describe_offset(*each[:2], each[2].start)
+        for each in spans
+    )
+    left = count_holes(holes) - sum(span.width for _, _, span in spans)
     return f"{shown} and {left} more" if left > 0 else shown
 
 

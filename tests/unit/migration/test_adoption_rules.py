@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.lake import TOPIC_ID, make_topic
 
 from frazil.errors import (
@@ -15,12 +17,14 @@ from frazil.errors import (
     TopicRecreatedError,
 )
 from frazil.kafka.cluster import PartitionOffsets, TopicFacts
-from frazil.ledger.coordinates import Coordinates, Offsets
+from frazil.ledger.coordinates import Offsets
 from frazil.ledger.offsets import OffsetRange
 from frazil.migration.adoption_rules import (
     Adoption,
+    Holes,
     OffsetHoles,
     classify_holes,
+    count_holes,
     decide_adoption,
     describe_adoption,
     list_holes,
@@ -132,8 +136,10 @@ def test_a_topic_that_was_recreated_and_has_grown_shows_by_its_timestamps(
         require_same_records("orders", TOPIC, found, delivered)
 
 
-def plain(holes: Coordinates) -> list[int]:
-    return [int(offset) for offsets in holes.values() for offset in offsets]
+def plain(holes: Holes) -> list[int]:
+    return [
+        offset for runs in holes.values() for start, end in runs for offset in range(start, end)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,13 +162,49 @@ def test_holes_are_sorted_by_what_kafka_says(
     assert (plain(holes.lost), plain(holes.unknown), plain(holes.empty)) == (lost, unknown, empty)
 
 
-LOST = OffsetHoles(lost={("orders", 0): at(4)}, unknown={("orders", 0): at(2, 3)})
+def runs(*pairs: tuple[int, int]) -> Holes:
+    return {("orders", 0): np.array(pairs, np.int64)}
+
+
+@given(
+    rows=st.sets(st.integers(0, 30), min_size=1),
+    sent=st.sets(st.integers(0, 30)),
+    kept=st.tuples(st.integers(0, 35), st.integers(0, 35)),
+    is_compacted=st.booleans(),
+)
+def test_runs_hold_what_single_offsets_would(
+    rows: set[int], sent: set[int], kept: tuple[int, int], *, is_compacted: bool
+) -> None:
+    topic, found = aged(min(kept), 0, end=max(kept)), places(at(*sorted(rows)), at(7, 8))
+    every = {*range(min(rows), max(rows))} - rows
+    unknown = {o for o in every - sent if is_compacted or not min(kept) <= o < max(kept)}
+
+    listed = list_holes(topic, found)
+    holes = classify_holes(topic, listed, {0: at(*sorted(sent))}, is_compacted=is_compacted)
+
+    assert plain(listed) == sorted(every)
+    assert plain(holes.lost) == sorted(every & sent)
+    assert plain(holes.unknown) == sorted(unknown)
+    assert plain(holes.empty) == sorted(every - sent - unknown)
+
+
+def test_billions_of_holes_of_a_compacted_topic_are_counted() -> None:
+    topic, found = aged(0, 0, end=6_000_000_000), places(at(0, 5_000_000_000))
+
+    holes = classify_holes(topic, list_holes(topic, found), {0: at(0, 9)}, is_compacted=True)
+
+    assert (holes.possible_records, count_holes(holes.lost)) == (4_999_999_999, 1)
+    with pytest.raises(NotAdoptableError, match=r"orders:0:1-9, orders:0:10-5000000000\n"):
+        decide(topic, found, holes)
+
+
+LOST = OffsetHoles(lost=runs((4, 5)), unknown=runs((2, 4)))
 
 
 def test_holes_that_may_be_records_need_a_persons_word() -> None:
     found = places(at(1, 5))
     with pytest.raises(
-        NotAdoptableError, match=r"rows: 3: 1 record .* orders:0:4; 2 that may .* orders:0:2, "
+        NotAdoptableError, match=r"rows: 3: 1 record .* orders:0:4; 2 that may .* orders:0:2-4"
     ):
         decide(TOPIC, found, LOST)
 
@@ -170,7 +212,7 @@ def test_holes_that_may_be_records_need_a_persons_word() -> None:
 
 
 def test_holes_that_kafka_proves_empty_need_none() -> None:
-    holes = OffsetHoles(empty={("orders", 0): at(2, 3, 4)})
+    holes = OffsetHoles(empty=runs((2, 5)))
 
     assert decide(TOPIC, places(at(1, 5)), holes).holes.possible_records == 0
 
