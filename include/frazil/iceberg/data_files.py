@@ -1,7 +1,7 @@
 """Read rows and Kafka coordinates from data files: of a staged snapshot, or of a whole table."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -51,11 +51,26 @@ def read_files(table: Table, schema: Schema, tasks: Iterable[FileScanTask]) -> p
     return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)
 
 
-def read_column(rows: pa.Table, path: str) -> pa.ChunkedArray:
-    """Return a column, or a struct's field by its dotted path, null where the struct is null."""
-    name, *fields = path.split(".")
+def read_column(rows: pa.Table | pa.RecordBatch, path: str) -> pa.ChunkedArray | pa.Array:
+    """Return a column, or a struct's field by its dotted path, null where the struct is null.
+
+    Columns of another writer's table may have dots in their names themselves.
+    """
+    name, rest = _split_path(path, rows.schema.names)
     column = rows[name]
-    return pc.struct_field(column, fields) if fields else column
+    while rest:
+        fields = [field.name for field in column.type]
+        name, rest = _split_path(rest, fields)
+        column = pc.struct_field(column, fields.index(name))
+    return column
+
+
+def _split_path(path: str, names: Sequence[str]) -> tuple[str, str]:
+    """Return the name with which a path begins, and what follows it."""
+    if path in names:
+        return path, ""
+    name = next((each for each in names if path.startswith(f"{each}.")), path)
+    return name, path.removeprefix(f"{name}.")
 
 
 def read_row_coordinates(table: Table, snapshot_id: int | None = None) -> dict[Partition, Offsets]:

@@ -35,7 +35,7 @@ from pyiceberg.types import (
 
 from frazil.errors import ConfigurationError, IncompatibleTableError
 from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.data_files import require_no_equality_deletes
+from frazil.iceberg.data_files import read_column, require_no_equality_deletes
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
 from frazil.messages import name_field
@@ -284,7 +284,7 @@ def _read_coordinates(table: Table, columns: tuple[OffsetColumns, ...]) -> Itera
 
 def _coalesce(rows: pa.RecordBatch, names: Iterable[str | None], kind: pa.DataType) -> pa.Array:
     """Return each row's first value among these columns."""
-    arrays = [_read_column(rows, name).cast(kind) for name in names if name is not None]
+    arrays = [read_column(rows, name).cast(kind) for name in names if name is not None]
     return pc.coalesce(*arrays) if arrays else pa.nulls(rows.num_rows, kind)
 
 
@@ -292,19 +292,11 @@ def _read_instants(rows: pa.RecordBatch, columns: tuple[OffsetColumns, ...]) -> 
     """Return timestamps in milliseconds since 1970."""
     arrays = [pa.nulls(rows.num_rows, pa.int64())]
     for name in (each.timestamp for each in columns if each.timestamp):
-        found = _read_column(rows, name)
+        found = read_column(rows, name)
         if pa.types.is_timestamp(found.type):
             found = found.cast(pa.timestamp("ms", found.type.tz), safe=False)
         arrays.append(found.cast(pa.int64()))
     return pc.coalesce(*arrays)
-
-
-def _read_column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column, or with dots a field of a struct; null where the struct is null."""
-    if name in rows.schema.names:
-        return rows[name]
-    top, _, rest = name.partition(".")
-    return pc.struct_field(rows[top], rest.split("."))
 
 
 def _group(located: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:

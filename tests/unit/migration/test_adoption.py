@@ -11,7 +11,7 @@ import pytest
 from faults.imagined_kafka import find_faults
 from pyiceberg.exceptions import CommitFailedException
 from requests.exceptions import ReadTimeout
-from support.foreign_tables import BEGAN_MS, WRITERS, ForeignTable, records, without
+from support.foreign_tables import BEGAN_MS, VALUES, WRITERS, ForeignTable, records, without
 from support.lake import Lake, make_stream, make_topic
 from support.scripted_catalog import ScriptedCatalog, landed_then, overtaken_by, refused
 
@@ -24,12 +24,15 @@ from frazil.errors import (
     WriterActiveError,
 )
 from frazil.iceberg.row_changes import RowSearch
+from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import Offsets
 from frazil.ledger.foreign_snapshots import count_foreign_snapshots
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import find_adopted, keys
+from frazil.maintenance.erasure import erase, plan_erasure
+from frazil.maintenance.messages import ErasureRequest
 from frazil.migration.adoption import adopt_table
 from frazil.observability.audit import audit_table
 from frazil.observability.status import locate_offset
@@ -379,3 +382,28 @@ def test_a_replay_finds_its_rows_in_a_file_with_rows_that_came(
     assert int(affected.is_removed.sum()) == 2
     rest = search.replace(own.table, [affected]).added
     assert sum(file.record_count for file in rest) == 16
+
+
+@pytest.mark.parametrize("transform", ["", "identity"])
+@pytest.mark.parametrize("key", ["user.id=3", "the.user.id=3", "the.user.a.b=3"])
+def test_a_key_whose_name_has_a_dot_is_erased(
+    lake: Lake, work: Workspace, key: str, transform: str
+) -> None:
+    parts = pa.struct([pa.field("id", pa.int64()), pa.field("a.b", pa.string())])
+    values = (*VALUES, pa.field("user.id", pa.int64()), pa.field("the.user", parts))
+    legacy = ForeignTable(lake.catalog, "legacy.orders", values=values).create()
+    if transform:
+        with legacy.table.update_spec() as spec:
+            spec.add_field("user.id", transform, "part")
+    for row in records(5):
+        number = row["offset"]
+        legacy.write({**row, "user.id": number, "the.user": {"id": number, "a.b": str(number)}})
+    taken = open_legacy(work)
+    adopt_table(taken, JANE)
+    ensure_dead_letters_table(taken.store, "legacy.orders")
+    request = ErasureRequest(stream="orders", keys=(key,), by="j", reason="r", dry_run=False)
+
+    done = erase(taken, plan_erasure(taken, request), request)
+
+    assert done.rows == 1
+    assert sorted(legacy.table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 4]
