@@ -290,6 +290,13 @@ class RowExpiryReport(Report):
     column: str = Field("", description="the column with a row's age; empty: no rows expire")
     before_at: datetime | None = Field(None, description="rows before this instant expire")
     rows: int = 0
+    earlier_columns: tuple[str, ...] = Field(
+        (), description="columns with the times of older rows, set aside when the type changed"
+    )
+    other_columns: tuple[str, ...] = Field(
+        (), description="columns that may have the times of older rows, as another type"
+    )
+    undated: int = Field(0, description="rows without a time but in `other_columns`, which stay")
     trimmed_before: datetime | None = Field(
         None, description="replaced changes published before this instant go; empty: none do"
     )
@@ -327,14 +334,22 @@ class RowExpiryReport(Report):
         if not self.before.exists:
             return self.before.text
         condition = f"with {self.column} before {self.before_at:%Y-%m-%d}"
-        if not self.rows:
-            return f"{name}: no rows {condition}"
+        if self.earlier_columns:
+            condition += f", or {', '.join(self.earlier_columns)} where {self.column} is null"
+        kept = ""
+        if self.undated:
+            kept = (
+                f"\n{name}: {count_noun(self.undated, 'row')} without {self.column} stay: the time "
+                f"may be in {', '.join(self.other_columns)}, set aside when the type changed"
+            )
         rows = f"{count_noun(self.rows, 'row')} {condition}"
+        if not self.rows:
+            return f"{name}: no rows {condition}{kept}"
         if self.dry_run:
-            return f"{name}: would expire {rows}"
+            return f"{name}: would expire {rows}{kept}"
         return (
             f"{name}: expired {rows}; files {arrow(self.before.files, self.after.files)}, "
-            f"{format_bytes(self.before.bytes)} → {format_bytes(self.after.bytes)}"
+            f"{format_bytes(self.before.bytes)} → {format_bytes(self.after.bytes)}{kept}"
         )
 
 

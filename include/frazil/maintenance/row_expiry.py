@@ -6,10 +6,10 @@ keys leave all its tables, and changes leave that newer ones have replaced (deci
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +57,7 @@ from frazil.maintenance.tables import (
 )
 from frazil.messages import count_noun
 from frazil.schemas.inferred_columns import with_event_key
+from frazil.schemas.merge import find_earlier_columns
 from frazil.state_tables.merge_rules import (
     MergePlan,
     describe_more_than_additions,
@@ -85,6 +86,9 @@ from frazil.streams.models import ExpireRows, Stream
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
 
+_TIMES = (DateType, TimestampType, TimestamptzType)
+_TOPIC = f"{keys.KAFKA_COLUMN}.topic"
+
 
 def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     """Delete the stream's rows that are older than `maintenance.expire_rows` keeps.
@@ -104,11 +108,11 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     if rule is None:
         return empty
     cutoff = decide_cutoff(now_ms(), rule.keep_days)
-    limits = {"column": rule.column, "before_at": cutoff}
+    limits: dict[str, object] = {"column": rule.column, "before_at": cutoff}
     if read_base_table(work, view) is None:
         return empty.model_copy(update=limits)
-    own = list_own_topics(view.history, stream)
-    expired = select_expired_rows(view.table.schema(), stream, rule, cutoff, own)
+    expired, columns = _choose_expired(view, stream, rule, cutoff)
+    limits |= columns
     if dry_run:
         rows = count_rows(find_rows(view.table, expired))
         return empty.model_copy(update={**limits, "rows": rows})
@@ -125,6 +129,22 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
         "after": summarize_table(work, view),
     }
     return note_maintenance(work, "expire_rows", empty.model_copy(update={**limits, **results}))
+
+
+def _choose_expired(
+    view: TableView, stream: Stream, rule: ExpireRows, cutoff: datetime
+) -> tuple[RowsToDelete, dict[str, object]]:
+    """Choose the rows to delete; the report tells in which columns rows have a time, or may."""
+    own, earlier = (
+        list_own_topics(view.history, stream),
+        find_earlier_times(view.table, rule.column),
+    )
+    told: dict[str, object] = {"earlier_columns": earlier.times, "other_columns": earlier.others}
+    if earlier.others:
+        undated = select_undated_rows(rule, own, earlier)
+        told["undated"] = count_rows(find_rows(view.table, undated))
+    schema = view.table.schema()
+    return select_expired_rows(schema, stream, rule, cutoff, own, earlier.times), told
 
 
 def decide_cutoff(at_ms: int, keep_days: int) -> datetime:
@@ -175,31 +195,80 @@ def list_own_topics(history: History, stream: Stream) -> OwnRows:
     return OwnRows(tuple(sorted(read | set(stream.source.names))), adopted)
 
 
+@dataclass(frozen=True)
+class EarlierTimes:
+    """Columns set aside when a column's type changed, newest first; `others` are no times."""
+
+    times: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+def find_earlier_times(table: Table, column: str) -> EarlierTimes:
+    """Find the columns in which older rows may have the time of a column."""
+    schema = table.schema()
+    found = find_earlier_columns(table.schemas(), schema, column)
+    times = tuple(name for name in found.proven if isinstance(schema.find_type(name), _TIMES))
+    others = tuple(name for name in (*found.proven, *found.unproven) if name not in times)
+    return EarlierTimes(times, others)
+
+
 def select_expired_rows(
-    schema: Schema, stream: Stream, rule: ExpireRows, cutoff: datetime, own: OwnRows
+    schema: Schema,
+    stream: Stream,
+    rule: ExpireRows,
+    cutoff: datetime,
+    own: OwnRows,
+    earlier: Sequence[str] = (),
 ) -> RowsToDelete:
     """Select the stream's rows before the cutoff; rows of the table's other streams stay.
+
+    Where the column is null, the first of the `earlier` ones that is not null has the time.
 
     Raises:
         IncompatibleTableError: the column does not exist, or is not a date or timestamp.
     """
-    name, topic = rule.column, f"{keys.KAFKA_COLUMN}.topic"
-    limit, scalar = limit_times(schema, stream, name, cutoff)
+    names = (rule.column, *earlier)
+    limits = {name: limit_times(schema, stream, name, cutoff) for name in names}
 
     def flag(rows: pa.Table) -> Flags:
-        topics = read_column(rows, topic)
-        times = read_column(rows, name)
-        is_own = pc.is_in(topics, value_set=pa.array(own.topics, topics.type))
-        if own.adopted:
-            is_own = pc.or_(is_own, pc.is_null(topics))
-        is_old = pc.and_(is_own, pc.less(times, scalar.cast(times.type)))
+        times = {name: read_column(rows, name) for name in names}
+        is_old = pc.coalesce(*(pc.less(times[n], limits[n][1].cast(times[n].type)) for n in names))
+        is_old = pc.and_(_flag_own(rows, own), is_old)
         flags: Flags = pc.fill_null(is_old, False).to_numpy()  # noqa: FBT003 - Arrow's signature
         return flags
 
-    is_own: BooleanExpression = In(term=topic, literals=set(own.topics))
-    if own.adopted:
-        is_own = Or(is_own, IsNull(term=topic))
-    return RowsToDelete(And(is_own, LessThan(term=name, value=limit)), (name,), flag)
+    conditions = [LessThan(term=name, value=limits[name][0]) for name in names]
+    condition = conditions[0] if len(conditions) == 1 else Or(*conditions)
+    return RowsToDelete(And(_match_own(own), condition), names, flag)
+
+
+def select_undated_rows(rule: ExpireRows, own: OwnRows, earlier: EarlierTimes) -> RowsToDelete:
+    """Select the stream's rows whose only time was set aside in a column that is no time."""
+    times = (rule.column, *earlier.times)
+
+    def flag(rows: pa.Table) -> Flags:
+        has_time, has_other = (
+            reduce(pc.or_, [pc.is_valid(read_column(rows, name)) for name in names])
+            for names in (times, earlier.others)
+        )
+        is_undated = pc.and_not(has_other, has_time)
+        flags: Flags = pc.and_(_flag_own(rows, own), is_undated).to_numpy()
+        return flags
+
+    condition = And(_match_own(own), IsNull(term=rule.column))
+    return RowsToDelete(condition, (*times, *earlier.others), flag)
+
+
+def _match_own(own: OwnRows) -> BooleanExpression:
+    """Return the condition for a stream's own rows."""
+    is_own: BooleanExpression = In(term=_TOPIC, literals=set(own.topics))
+    return Or(is_own, IsNull(term=_TOPIC)) if own.adopted else is_own
+
+
+def _flag_own(rows: pa.Table, own: OwnRows) -> pa.ChunkedArray:
+    topics = read_column(rows, _TOPIC)
+    is_own = pc.is_in(topics, value_set=pa.array(own.topics, topics.type))
+    return pc.or_(is_own, pc.is_null(topics)) if own.adopted else is_own
 
 
 @dataclass(frozen=True)

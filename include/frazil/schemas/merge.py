@@ -164,6 +164,7 @@ def find_earlier_columns(
                 unproven.append(column.name)
             elif any((f.name, f.field_id) == (at[0], column.field_id) for f in old.fields):
                 found.append(column.name)
+    found[1:] = sorted(found[1:], key=lambda each: -fields[each].field_id)
     paths = (
         tuple(f"{each}{dot}{rest}" for each in dict.fromkeys(part) if each not in done)
         for part, done in ((found, {name}), (unproven, {*found}))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.authors import Author
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
+from frazil.maintenance.row_expiry import expire_rows
 from frazil.schemas.evolution import accept_schema
 from frazil.workspace import Workspace
 
@@ -186,3 +187,41 @@ def test_an_equality_delete_of_the_earlier_type_is_named(changed: Changed, work:
         True,
         False,
     )
+
+
+RULE = {"expire_rows": {"column": "at", "keep_days": 4}}
+
+
+def days_ago(days: int) -> datetime:
+    return NOW - timedelta(days=days)
+
+
+def test_rows_whose_time_has_an_earlier_type_expire(tmp_path: Path) -> None:
+    changed = Changed(tmp_path, {"at": "date"}, maintenance=RULE)
+    changed.write(*({"at": days_ago(days).date()} for days in (2, 9)))
+    changed.change(at="timestamp")
+    changed.write(*({"at": days_ago(days).replace(tzinfo=None)} for days in (2, 9)))
+    work = changed.change(at="timestamptz")
+    changed.write({"at": days_ago(9)}, {"at": None}, {"at": days_ago(2), "at_v0": date(2000, 1, 1)})
+
+    planned = expire_rows(work, dry_run=True)
+    done = expire_rows(work)
+
+    assert (planned.rows, done.rows, done.undated) == (3, 3, 0)
+    assert changed.rows() == {0, 2, 5, 6}
+    assert ", or at_v1, at_v0 where at is null" in done.text
+    changed.lake.close()
+
+
+def test_rows_whose_earlier_time_is_no_time_are_told(tmp_path: Path) -> None:
+    changed = Changed(tmp_path, {"at": "long"})
+    changed.write({"at": 1}, {"at": None})
+    changed.sections["maintenance"] = RULE
+    work = changed.change(at="timestamptz")
+    changed.write({"at": days_ago(9)}, {"at": days_ago(2)})
+
+    done = expire_rows(work)
+
+    assert (done.rows, done.undated, changed.rows()) == (1, 1, {0, 1, 3})
+    assert "1 row without at stay: the time may be in at_v0, set aside when the type" in done.text
+    changed.lake.close()
