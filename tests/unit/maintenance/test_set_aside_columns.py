@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 from support.foreign_deletes import delete_by_value
 from support.lake import Lake, append, make_stream
 
@@ -225,3 +226,16 @@ def test_rows_whose_earlier_time_is_no_time_are_told(tmp_path: Path) -> None:
     assert (done.rows, done.undated, changed.rows()) == (1, 1, {0, 1, 3})
     assert "1 row without at stay: the time may be in at_v0, set aside when the type" in done.text
     changed.lake.close()
+
+
+def test_a_column_whose_proof_is_lost_is_named_and_not_searched(
+    changed: Changed, work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iceberg's expire_snapshots can remove schemas that no snapshot has any more."""
+    monkeypatch.setattr(Table, "schemas", lambda table: {1: table.schema()})
+
+    text = run(work, "customer=3").text
+
+    assert changed.rows() == {0, 1, 2, 3, 5}
+    assert "customer_v0 may have been set aside when the type of customer changed" in text
+    assert "--key customer_v0=VALUE erases by it" in text
