@@ -139,13 +139,11 @@ def choose_converter(stack: Stack) -> dict[str, str]:
     """Return the worker's settings for JSON with schemas, or for Avro with the stack's registry."""
     settings = {"": "org.apache.kafka.connect.json.JsonConverter"}
     if CONVERT == "by_schema_id":
-        url = stack.registry_url.replace("/apis/ccompat/v7", "/apis/registry/v2")
+        url = stack.registry_url.replace("/apis/ccompat/v7", "/apis/registry/v3")
         settings = {
             "": "io.apicurio.registry.utils.converter.AvroConverter",
             ".apicurio.registry.url": url,
             ".apicurio.registry.auto-register": "true",
-            ".apicurio.registry.use-id": "contentId",
-            ".apicurio.registry.id-handler": "io.apicurio.registry.serde.Legacy4ByteIdHandler",
         }
     return {f"{p}.converter{name}": v for p in ("key", "value") for name, v in settings.items()}
 
