@@ -27,8 +27,8 @@ from frazil.iceberg.table_view import TableView
 from frazil.ledger.deletions import Deletion
 from frazil.ledger.recovery_point import keys
 from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
+from frazil.maintenance.expired_rows import list_own_topics, select_expired_rows
 from frazil.maintenance.row_deletion import RowsToDelete, delete_rows, find_no_dead_letters
-from frazil.maintenance.row_expiry import list_own_topics, select_expired_rows
 from frazil.streams.models import ExpireRows
 from frazil.workspace import Workspace
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, In
 from pyiceberg.table import FileScanTask, Table
 
-from frazil.errors import FrazilError
+from frazil.errors import ConfigurationError, FrazilError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.branches import parse_branch
 from frazil.iceberg.catalog import translated_errors
@@ -48,6 +48,7 @@ from frazil.ledger.recovery_point import (
     require_recovery_point,
     walk_ancestors,
 )
+from frazil.ledger.repeated_values import repeats_any
 from frazil.maintenance.equality_deletes import describe_equality_deletes
 from frazil.maintenance.erasure_keys import (
     RAW_KEY,
@@ -55,11 +56,9 @@ from frazil.maintenance.erasure_keys import (
     load_keys,
     read_versions,
     select_rows_by_key,
-    validate_no_key_in_text,
 )
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
-from frazil.maintenance.removed_files import forget_removed_files
-from frazil.maintenance.row_deletion import delete_rows, remove_rows
+from frazil.maintenance.row_deletion import delete_rows, forget_removed_files, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun
 from frazil.quality.sql import quote_name
@@ -411,3 +410,19 @@ def list_route_streams(stream: Stream) -> list[str]:
     own = stream.stream
     base = own if route.takes is None else own.removesuffix(derived_name("", route.takes))
     return [base, *(derived_name(base, value) for value in route.tables)]
+
+
+def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None:
+    """Refuse a name or reason that contains a key: both stay in the table's history.
+
+    Raises:
+        ConfigurationError: a key value occurs in the name or the reason.
+    """
+    values = [value for values in erased.by_column.values() for value in values]
+    values += {value for key in erased.whole for value in key.values()}
+    if repeats_any(f"{request.by} {request.reason}", values):
+        raise ConfigurationError(
+            f"erase of stream {request.stream}: the name or the reason contains a key, and "
+            "both are kept in the table",
+            "name the request by its number instead",
+        )

@@ -51,7 +51,6 @@ from frazil.iceberg.live_files import Flags
 from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.row_changes import RowsToDelete
 from frazil.ledger import keys
-from frazil.ledger.repeated_values import repeats_any
 from frazil.maintenance.messages import ErasureRequest
 from frazil.messages import count_noun, name_field
 from frazil.schemas.merge import find_earlier_columns
@@ -154,22 +153,6 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
         frozenset(v.encode() for v in raw),
         whole=whole,
     )
-
-
-def validate_no_key_in_text(request: ErasureRequest, erased: ErasedKeys) -> None:
-    """Refuse a name or reason that contains a key: both stay in the table's history.
-
-    Raises:
-        ConfigurationError: a key value occurs in the name or the reason.
-    """
-    values = [value for values in erased.by_column.values() for value in values]
-    values += {value for key in erased.whole for value in key.values()}
-    if repeats_any(f"{request.by} {request.reason}", values):
-        raise ConfigurationError(
-            f"erase of stream {request.stream}: the name or the reason contains a key, and "
-            "both are kept in the table",
-            "name the request by its number instead",
-        )
 
 
 def _read_file(path: str | None) -> tuple[list[str], tuple[Mapping[str, str], ...]]:

@@ -3,6 +3,10 @@
 Each attempt searches the files that were added since the attempt before, so batches and
 compactions go on meanwhile. A file with matching rows only is removed; any other is rewritten with
 the rows that stay (decision records 16 and 33).
+
+The commit that removes a file lists it with its smallest and largest values and its partition, and
+a rewrite by Spark leaves such an entry beside those of files that stay. An erasure needs a further
+commit, or the head would keep values that were erased.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +43,7 @@ from frazil.ledger.recovery_point import (
     LedgerEntry,
     PublishedBatch,
     find_batch,
+    find_recovery_points,
 )
 from frazil.workspace import Workspace
 
@@ -222,3 +227,36 @@ def limit_portion(affected: Iterator[ChangedFile]) -> Iterator[ChangedFile]:
         if runs > MAX_RUNS and runs > count_runs(sort_offsets(file.offsets)):
             return
         yield file
+
+
+def forget_removed_files(work: Workspace, view: TableView) -> TableView:
+    """Drop the entries of removed files from main's head; return the table afterwards.
+
+    A head without any stays as it is.
+
+    Raises:
+        TableError: a stream of the table is halted.
+        CommitContentionError, UnavailableError: run again.
+    """
+    if view.found is None:
+        return view
+    reach_failpoint("erase.before-manifests")
+    views = iterate_views(view)
+    return retry_commit(
+        f"rewriting manifests of {view.name}", lambda: _try_forget(work, next(views))
+    )
+
+
+def _try_forget(work: Workspace, view: TableView) -> TableView:
+    """Try one commit; after one that landed without an answer there is nothing left to do."""
+    table = view.table
+    find_recovery_points(view.history)
+    head = table.current_snapshot()
+    with translated_errors(f"rewriting manifests of {view.name}"):
+        manifests = head.manifests(table.io) if head else []
+        if head is None or not any(map(commits.lists_removed_files, manifests)):
+            return view
+        added = commits.build_manifest_rewrite(table, {keys.RUN_ID: work.run_id})
+    updates = commits.move_main(added)
+    heads = {commits.MAIN: head.snapshot_id}
+    return view.with_table(commit_once(work.store, table, heads, updates))

@@ -6,24 +6,20 @@ keys leave all its tables, and changes leave that newer ones have replaced (deci
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import partial, reduce
+from datetime import datetime
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, In, IsNull, LessThan, Or
-from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
-from pyiceberg.schema import Schema
+from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
-from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
-from frazil.errors import IncompatibleTableError, StageStaleError
+from frazil.errors import StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg.catalog import translated_errors
-from frazil.iceberg.data_files import read_column, read_dead_letters
+from frazil.iceberg.data_files import read_dead_letters
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import RowsToDelete, count_rows, find_rows
 from frazil.iceberg.table_view import TableView
@@ -40,8 +36,15 @@ from frazil.ledger.deletions import Deletion, parse_deleted
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import OffsetRange, Ranges, describe_offset, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, walk_ancestors
-from frazil.ledger.state import parse_state
 from frazil.maintenance.delete_memory import forget_deletes
+from frazil.maintenance.expired_rows import (
+    decide_cutoff,
+    find_earlier_times,
+    limit_times,
+    list_own_topics,
+    select_expired_rows,
+    select_undated_rows,
+)
 from frazil.maintenance.messages import RowExpiryReport
 from frazil.maintenance.row_deletion import (
     delete_rows,
@@ -57,7 +60,6 @@ from frazil.maintenance.tables import (
 )
 from frazil.messages import count_noun
 from frazil.schemas.inferred_columns import with_event_key
-from frazil.schemas.merge import find_earlier_columns
 from frazil.state_tables.merge_rules import (
     MergePlan,
     describe_more_than_additions,
@@ -85,9 +87,6 @@ from frazil.state_tables.trim_rules import (
 from frazil.streams.models import ExpireRows, Stream
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
-
-_TIMES = (DateType, TimestampType, TimestamptzType)
-_TOPIC = f"{keys.KAFKA_COLUMN}.topic"
 
 
 def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
@@ -145,130 +144,6 @@ def _choose_expired(
         told["undated"] = count_rows(find_rows(view.table, undated))
     schema = view.table.schema()
     return select_expired_rows(schema, stream, rule, cutoff, own, earlier.times), told
-
-
-def decide_cutoff(at_ms: int, keep_days: int) -> datetime:
-    """Return the midnight, in UTC, before which a row is too old."""
-    today = datetime.fromtimestamp(at_ms // DAY_MS * DAY_MS / 1000, tz=UTC)
-    return today - timedelta(days=keep_days)
-
-
-def limit_times(
-    schema: Schema, stream: Stream, name: str, cutoff: datetime
-) -> tuple[DateLiteral | TimestampLiteral, pa.Scalar]:
-    """Return a cutoff as a value of a column, for Iceberg and for Arrow.
-
-    Raises:
-        IncompatibleTableError: the column does not exist, or is not a date or timestamp.
-    """
-    kind = schema.find_type(name) if name in schema.column_names else None
-    micros = int(cutoff.timestamp()) * 1_000_000
-    match kind:
-        case DateType():
-            return DateLiteral(micros // (DAY_MS * 1000)), pa.scalar(cutoff.date())
-        case TimestampType():
-            return TimestampLiteral(micros), pa.scalar(cutoff.replace(tzinfo=None))
-        case TimestamptzType():
-            return TimestampLiteral(micros), pa.scalar(cutoff)
-        case _:
-            raise IncompatibleTableError(
-                f"stream {stream.stream}: maintenance.expire_rows names {name}, which "
-                f"{f'has type {kind}' if kind else 'is not a column'} in {stream.table.name}",
-                f"name a column of type date, timestamp or timestamptz, or {keys.EVENT_TIME}",
-            )
-
-
-@dataclass(frozen=True)
-class OwnRows:
-    """Which rows belong to a stream: those of its topics, and those of a table that it adopted."""
-
-    topics: tuple[str, ...]
-    adopted: bool
-
-
-def list_own_topics(history: History, stream: Stream) -> OwnRows:
-    """Return the topics that the stream reads or has read, and whether it adopted its table."""
-    key = keys.state_key(stream.stream)
-    with_state = [entry for entry in walk_ancestors(history) if key in entry.summary]
-    read = {topic for entry in with_state[:1] for topic in parse_state(entry.summary[key]).offsets}
-    adopted = any(entry.summary.get(keys.KIND) == keys.ADOPT for entry in with_state)
-    return OwnRows(tuple(sorted(read | set(stream.source.names))), adopted)
-
-
-@dataclass(frozen=True)
-class EarlierTimes:
-    """Columns set aside when a column's type changed, newest first; `others` are no times."""
-
-    times: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-
-
-def find_earlier_times(table: Table, column: str) -> EarlierTimes:
-    """Find the columns in which older rows may have the time of a column."""
-    schema = table.schema()
-    found = find_earlier_columns(table.schemas(), schema, column)
-    times = tuple(name for name in found.proven if isinstance(schema.find_type(name), _TIMES))
-    others = tuple(name for name in (*found.proven, *found.unproven) if name not in times)
-    return EarlierTimes(times, others)
-
-
-def select_expired_rows(
-    schema: Schema,
-    stream: Stream,
-    rule: ExpireRows,
-    cutoff: datetime,
-    own: OwnRows,
-    earlier: Sequence[str] = (),
-) -> RowsToDelete:
-    """Select the stream's rows before the cutoff; rows of the table's other streams stay.
-
-    Where the column is null, the first of the `earlier` ones that is not null has the time.
-
-    Raises:
-        IncompatibleTableError: the column does not exist, or is not a date or timestamp.
-    """
-    names = (rule.column, *earlier)
-    limits = {name: limit_times(schema, stream, name, cutoff) for name in names}
-
-    def flag(rows: pa.Table) -> Flags:
-        times = {name: read_column(rows, name) for name in names}
-        is_old = pc.coalesce(*(pc.less(times[n], limits[n][1].cast(times[n].type)) for n in names))
-        is_old = pc.and_(_flag_own(rows, own), is_old)
-        flags: Flags = pc.fill_null(is_old, False).to_numpy()  # noqa: FBT003 - Arrow's signature
-        return flags
-
-    conditions = [LessThan(term=name, value=limits[name][0]) for name in names]
-    condition = conditions[0] if len(conditions) == 1 else Or(*conditions)
-    return RowsToDelete(And(_match_own(own), condition), names, flag)
-
-
-def select_undated_rows(rule: ExpireRows, own: OwnRows, earlier: EarlierTimes) -> RowsToDelete:
-    """Select the stream's rows whose only time was set aside in a column that is no time."""
-    times = (rule.column, *earlier.times)
-
-    def flag(rows: pa.Table) -> Flags:
-        has_time, has_other = (
-            reduce(pc.or_, [pc.is_valid(read_column(rows, name)) for name in names])
-            for names in (times, earlier.others)
-        )
-        is_undated = pc.and_not(has_other, has_time)
-        flags: Flags = pc.and_(_flag_own(rows, own), is_undated).to_numpy()
-        return flags
-
-    condition = And(_match_own(own), IsNull(term=rule.column))
-    return RowsToDelete(condition, (*times, *earlier.others), flag)
-
-
-def _match_own(own: OwnRows) -> BooleanExpression:
-    """Return the condition for a stream's own rows."""
-    is_own: BooleanExpression = In(term=_TOPIC, literals=set(own.topics))
-    return Or(is_own, IsNull(term=_TOPIC)) if own.adopted else is_own
-
-
-def _flag_own(rows: pa.Table, own: OwnRows) -> pa.ChunkedArray:
-    topics = read_column(rows, _TOPIC)
-    is_own = pc.is_in(topics, value_set=pa.array(own.topics, topics.type))
-    return pc.or_(is_own, pc.is_null(topics)) if own.adopted else is_own
 
 
 @dataclass(frozen=True)

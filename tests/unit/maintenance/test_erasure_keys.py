@@ -15,12 +15,12 @@ from support.lake import Lake, append, make_stream
 from frazil.errors import ConfigurationError
 from frazil.iceberg.row_changes import find_rows
 from frazil.maintenance import erasure_keys
+from frazil.maintenance.erasure import validate_no_key_in_text
 from frazil.maintenance.erasure_keys import (
     ErasedKeys,
     load_keys,
     select_key,
     select_rows_by_key,
-    validate_no_key_in_text,
 )
 from frazil.maintenance.messages import ErasureRequest
 from frazil.streams import state_sections

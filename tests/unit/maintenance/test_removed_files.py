@@ -14,7 +14,7 @@ from frazil.iceberg.data_files import list_equality_deletes
 from frazil.iceberg.table_view import TableView
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
-from frazil.maintenance.removed_files import forget_removed_files
+from frazil.maintenance.row_deletion import forget_removed_files
 from frazil.workspace import Workspace
 
 PLANTED, NAME = 7_070_707_070_707, "planted-9f3c71"

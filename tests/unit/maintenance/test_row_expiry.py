@@ -15,7 +15,8 @@ from support.scripted_catalog import Answer, ScriptedCatalog, landed_then, overt
 
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.recovery_point import keys
-from frazil.maintenance.row_expiry import OwnRows, decide_cutoff, expire_rows, select_expired_rows
+from frazil.maintenance.expired_rows import OwnRows, decide_cutoff, select_expired_rows
+from frazil.maintenance.row_expiry import expire_rows
 from frazil.streams.column_types import FieldError
 from frazil.streams.models import ExpireRows
 from frazil.streams.timestamps import DAY_MS
