@@ -113,7 +113,7 @@ def test_the_status_knows_a_paused_dag_from_the_watch_and_the_newest_snapshot(
         FreshnessFacts("orders", "demo.orders", partitions=(WAITING,)),
         snapshot_id=lake.history.head,
     )
-    monkeypatch.setattr("frazil.observability.status.gather_freshness_facts", lambda _: facts)
+    monkeypatch.setattr("frazil.observability.status.gather_freshness_facts", lambda *_: facts)
 
     before = read_status(work).state
     note_watch({"orders"})
