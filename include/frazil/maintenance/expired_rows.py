@@ -7,7 +7,16 @@ from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, BooleanExpression, In, IsNull, LessThan, Or
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    In,
+    IsNull,
+    LessThan,
+    Or,
+)
 from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -93,6 +102,23 @@ def find_earlier_times(table: Table, column: str) -> EarlierTimes:
     return EarlierTimes(times, others)
 
 
+def match_older(
+    schema: Schema, stream: Stream, names: Sequence[str], cutoff: datetime
+) -> BooleanExpression:
+    """Return the condition that the first of some columns that is not null is before a cutoff.
+
+    Raises:
+        IncompatibleTableError: a column does not exist, or is not a date or timestamp.
+    """
+    is_older: BooleanExpression = AlwaysFalse()
+    are_null: BooleanExpression = AlwaysTrue()
+    for name in names:
+        limit, _ = limit_times(schema, stream, name, cutoff)
+        is_older = Or(is_older, And(are_null, LessThan(term=name, value=limit)))
+        are_null = And(are_null, IsNull(term=name))
+    return is_older
+
+
 def select_expired_rows(
     schema: Schema,
     stream: Stream,
@@ -109,18 +135,17 @@ def select_expired_rows(
         IncompatibleTableError: the column does not exist, or is not a date or timestamp.
     """
     names = (rule.column, *earlier)
-    limits = {name: limit_times(schema, stream, name, cutoff) for name in names}
+    limits = {name: limit_times(schema, stream, name, cutoff)[1] for name in names}
 
     def flag(rows: pa.Table) -> Flags:
         times = {name: read_column(rows, name) for name in names}
-        is_old = pc.coalesce(*(pc.less(times[n], limits[n][1].cast(times[n].type)) for n in names))
+        is_old = pc.coalesce(*(pc.less(times[n], limits[n].cast(times[n].type)) for n in names))
         is_old = pc.and_(_flag_own(rows, own), is_old)
         flags: Flags = pc.fill_null(is_old, False).to_numpy()  # noqa: FBT003 - Arrow's signature
         return flags
 
-    conditions = [LessThan(term=name, value=limits[name][0]) for name in names]
-    condition = conditions[0] if len(conditions) == 1 else Or(*conditions)
-    return RowsToDelete(And(_match_own(own), condition), names, flag)
+    condition = And(_match_own(own), match_older(schema, stream, names, cutoff))
+    return RowsToDelete(condition, names, flag)
 
 
 def select_undated_rows(rule: ExpireRows, own: OwnRows, earlier: EarlierTimes) -> RowsToDelete:

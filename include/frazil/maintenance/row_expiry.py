@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 
 from frazil.errors import StageStaleError
@@ -40,8 +39,8 @@ from frazil.maintenance.delete_memory import forget_deletes
 from frazil.maintenance.expired_rows import (
     decide_cutoff,
     find_earlier_times,
-    limit_times,
     list_own_topics,
+    match_older,
     select_expired_rows,
     select_undated_rows,
 )
@@ -255,9 +254,9 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
 def _find_old(work: Workspace, folded: _Folded, rule: ExpireRows, before_at: datetime) -> pa.Table:
     """Read key and coordinate of the rows that are too old, as they were at the merge position."""
     stream, state = work.stream, folded.state
-    limit, _ = limit_times(state.schema(), stream, rule.column, before_at)
+    names = (rule.column, *find_earlier_times(state, rule.column).times)
+    condition = match_older(state.schema(), stream, names, before_at)
     with translated_errors(f"reading {'.'.join(state.name())}"):
-        condition = LessThan(term=rule.column, value=limit)
         old = state.scan(condition, _list_key(stream)).to_arrow()
     if stream.sequence:
         return old

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.types import TimestamptzType
+from support.dated_lake import Dated
 from support.foreign_deletes import delete_by_value
 from support.lake import Lake, append, make_stream
+from support.state_lake import Change, make_state_lake
 
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.authors import Author
@@ -16,6 +19,7 @@ from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.maintenance.row_expiry import expire_rows
 from frazil.schemas.evolution import accept_schema
+from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
 JANE = Author("jane@example.org", "new feed")
@@ -212,6 +216,40 @@ def test_rows_whose_time_has_an_earlier_type_expire(tmp_path: Path) -> None:
     assert changed.rows() == {0, 2, 5, 6}
     assert ", or at_v1, at_v0 where at is null" in done.text
     changed.lake.close()
+
+
+class Seen(Dated):
+    """Each row was seen when its record was made, as a date."""
+
+    @staticmethod
+    def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
+        row = Dated.make_row(change, place)
+        return {**row, "seen": (NOW - timedelta(days=100 - change.at)).date()}
+
+
+def test_keys_of_a_state_table_whose_time_has_an_earlier_type_expire(tmp_path: Path) -> None:
+    columns = {"id": "long!", "op": "string", "at": "long", "name": "string"}
+    rule = {"maintenance": {"expire_rows": {"column": "seen", "keep_days": 60}}}
+    sections = {"value": {"columns": {**columns, "seen": "date"}}, "order": "kafka"}
+    lake = make_state_lake(Seen, tmp_path, "orders", **sections, **rule)
+    lake.produce(0, Change(1, "c", 4, "old"), Change(2, "c", 96, "young"))
+    lake.ingest_all()
+    lake.merge()
+    for name in (lake.state_name, f"{lake.state_name}__changes"):
+        with lake.store.load(name).update_schema() as update:
+            update.rename_column("seen", "seen_v0")
+        with lake.store.load(name).update_schema() as update:
+            update.add_column("seen", TimestamptzType())
+    changed = {**sections, "value": {"columns": {**columns, "seen": "timestamptz"}}, **rule}
+    file = lake.stream.model_dump(by_alias=True, exclude_unset=True)
+    later = replace(lake, stream=Stream.model_validate(file | changed))
+
+    done = later.expire()
+
+    assert (done.rows, later.changes_left()) == (1, [(0, 1)])
+    rows = later.store.load(later.state_name).scan().to_arrow().to_pylist()
+    assert [row["id"] for row in rows] == [2]
+    lake.close()
 
 
 def test_rows_whose_earlier_time_is_no_time_are_told(tmp_path: Path) -> None:
