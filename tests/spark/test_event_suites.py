@@ -50,6 +50,16 @@ def test_a_delete_and_a_value_that_did_not_come_are_no_nulls_of_the_source(lab: 
     assert_exactly_once(lab, "--values")
 
 
+def test_a_batch_of_deletes_has_no_rows_to_check(lab: Lab) -> None:
+    unique = "expect_column_proportion_of_unique_values_to_be_between"
+    most = {"type": "expect_column_max_to_be_between", "kwargs": {"column": "id", "max_value": 9}}
+    begin(lab, [event("d")], [most, {"type": unique, "kwargs": {"column": "id", "min_value": 1}}])
+
+    lab.drain()
+
+    assert_exactly_once(lab, "--values")
+
+
 def test_a_null_that_the_source_has_blocks_the_batch(lab: Lab) -> None:
     begin(lab, [*EVENTS, event("u", '{"id": 2, "doc": null, "code": "d"}')], EXPECTATIONS[:1])
 

@@ -69,8 +69,9 @@ class SourceLab:
 
     def pass_by(self) -> None:
         """Let a change of another row reach the state: it has then passed what was read before."""
-        self.database.ask(f"INSERT INTO {self.table} (id) VALUES ({SENTINEL})")  # noqa: S608
-        self.put([{name: SENTINEL if name == "id" else None for name in self.columns}])
+        self.database.ask(f"INSERT INTO {self.table} (id) VALUES ('{SENTINEL}')")  # noqa: S608
+        key = str(SENTINEL) if self.columns["id"].startswith("string") else SENTINEL
+        self.put([{name: key if name == "id" else None for name in self.columns}])
 
     def tell(self, text: str) -> None:
         """Note progress; while the check waits for the first time, let the state pass by."""

@@ -5,11 +5,12 @@ Java library, or stands in a table below that names the one it is for, or is ref
 `pyiceberg.NAME` and `spark.NAME` are for one of them alone.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from frazil.connections.lookup import has_bare_password, has_password, is_secret
+from frazil.connections.lookup import has_bare_password, has_password
 from frazil.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ _RENAMED: Mapping[str, str] = {
     "adls.account-key": "adls.auth.shared-key.account.key",
 }
 """PyIceberg's name → the name in Iceberg's Java library for the same setting."""
+
+_ADDRESS = re.compile(r"(uri|url|endpoint|proxy)$", re.IGNORECASE)
+"""Settings that hold an address; in others an @ behind a colon, as in an ARN, is no password."""
 
 _PYICEBERG_ONLY: frozenset[str] = frozenset(
     {
@@ -370,7 +374,7 @@ class _Translation:
             k
             for k in shown
             if has_password(self._left[k])
-            or (not is_secret(k, "") and has_bare_password(self._left[k]))
+            or (_ADDRESS.search(k) and has_bare_password(self._left[k]))
         )
         if found:
             raise self._make_error(

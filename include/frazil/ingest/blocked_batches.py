@@ -1,5 +1,6 @@
 """The record of a blocked batch: what failed, and what unblocks the stream (protocol.md, CHECK)."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from frazil.ledger.offsets import count_offsets
 from frazil.ledger.recovery_point import RecoveryPoint
 from frazil.ledger.stored_properties import ANY_TABLE, read_property
 from frazil.messages import MessagePart, Report
+from frazil.quality.event_rows import EVENT_ROWS_CODE
 from frazil.quality.suite_files import check_suite_fits, load_suite
 from frazil.workspace import Workspace
 
@@ -200,12 +202,17 @@ def read_rules_fingerprint(work: Workspace) -> RulesFingerprint:
 
 
 def _load_suite_hash(work: Workspace) -> str:
-    """Load the suite, validate it against the columns, and return its hash; empty without one."""
+    """Load the suite, validate it against the columns, and return its hash; empty without one.
+
+    For change events the hash also tells which rows are checked.
+    """
     if work.suite_file is None:
         return ""
     suite = load_suite(work.suite_file)
     check_suite_fits(suite, work.stream.typed_columns)
-    return suite.hash
+    if work.stream.value.change_events is None:
+        return suite.hash
+    return hashlib.sha256(f"{suite.hash} {EVENT_ROWS_CODE}".encode()).hexdigest()[:16]
 
 
 def require_same_rules(work: Workspace, plan: BatchPlan) -> None:

@@ -147,7 +147,8 @@ def load_keys(stream: Stream, request: ErasureRequest) -> ErasedKeys:
     raw = [value for column in is_raw & by_column.keys() for value in by_column[column]]
     if raw:  # also finds rows from before the key had its own column
         by_column[RAW_KEY] = raw
-    raw += [key[column] for key in whole for column in is_raw & key.keys()]
+    # An empty raw key alone would find the dead letters of all other columns' values.
+    raw += [key[column] for key in whole for column in is_raw & key.keys() if key[column]]
     return ErasedKeys(
         {c: tuple(values) for c, values in by_column.items()},
         frozenset(v.encode() for v in raw),
@@ -191,8 +192,6 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
     except csv.Error:  # not chained: that it quotes no value is not promised
         raise ConfigurationError("the key file is not valid CSV", _FILE_FORM) from None
     names, *found = rows or [_EMPTY]
-    if len(names) > 1:
-        found = [row for row in found if row != _EMPTY]
     problem = ""
     if not found:
         problem = "has one line and no `=` in it, so no key"
@@ -207,8 +206,8 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
     for number, row in enumerate(found, start=1):
         if fault := _describe_misfit(row, len(names)):
             problem = problem or (
-                f"names {len(names)} columns in its first line, and its key {number} of "
-                f"{len(found)} has {fault}"
+                f"names {count_noun(len(names), 'column')} in its first line, and its key "
+                f"{number} of {len(found)} has {fault}"
             )
     if problem:
         raise ConfigurationError(f"the key file {problem}", _FILE_FORM)
@@ -217,8 +216,8 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
 
 def _describe_misfit(row: Sequence[str], columns: int) -> str:
     """Return what a line has instead of one key; empty if it has one."""
-    if len(row) > 1 and not any(row):  # as a spreadsheet writes a blank line
-        return "only empty values: give such a key by --key"
+    if not any(row):  # as a program exports a missing value, or a spreadsheet a blank line
+        return f"only empty values: give such a key by {name_field('keys', 'key')}"
     return "" if len(row) == columns else count_noun(len(row), "value")
 
 

@@ -51,11 +51,16 @@ def compile_suite(
         for name, text in columns.items()
     }
     collected: dict[str, str] = {}
+    counts: dict[int, str] = {}
     rules: list[Rule] = []
     rest: list[Expectation] = []
     for expectation in suite.expectations:
         compiler = _COMPILERS.get(expectation.type)
         checked = write_checked_rows(expectation, sql_columns) if has_events else ""
+        if checked:
+            where = f"({good}) AND {checked}"
+            rows = RowScope(sql_columns, where, conditional=True, collected=collected)
+            counts[expectation.index] = rows.count_rows()
         scope = _enter_scope(expectation, sql_columns, (good, checked), collected)
         rule = compiler(expectation, scope) if compiler and scope else None
         if rule is None:
@@ -63,7 +68,7 @@ def compile_suite(
         else:
             rules.append(rule)
     metrics = tuple(Metric(name, sql) for sql, name in collected.items())
-    return CompiledSuite(metrics, tuple(rules), tuple(rest), has_events)
+    return CompiledSuite(metrics, tuple(rules), tuple(rest), has_events, counts)
 
 
 def _enter_scope(

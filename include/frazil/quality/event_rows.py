@@ -17,6 +17,9 @@ from frazil.streams.change_events import EVENT_COLUMNS, OP, UNAVAILABLE
 if TYPE_CHECKING:
     import pyarrow as pa
 
+EVENT_ROWS_CODE = 1
+"""Increase it when other rows are checked: a batch that was blocked before is judged again."""
+
 _WITHOUT_VALUES = ("d", "t")
 _OWN_COLUMNS = frozenset({*EVENT_COLUMNS, KAFKA_COLUMN})
 
@@ -56,7 +59,7 @@ def write_checked_rows(expectation: Expectation, columns: Mapping[str, SqlColumn
 def split_by_rows(
     expectations: Iterable[Expectation], rows: "pa.Table"
 ) -> Iterator[tuple[tuple[Expectation, ...], "pa.Table"]]:
-    """Yield the expectations that check the same rows, with these rows."""
+    """Yield the expectations that check the same rows, with these rows, which may be none."""
     ordered = sorted(expectations, key=find_checked_rows)
     for checked, group in groupby(ordered, key=find_checked_rows):
         yield tuple(group), _select_rows(checked, rows)

@@ -24,6 +24,7 @@ from frazil.quality.rules import (
     describe_count,
     describe_expected,
     describe_hidden,
+    describe_unchecked,
 )
 from frazil.quality.sql import EXACT_INTEGER, Operator
 from frazil.quality.value_tests import list_bounds
@@ -73,7 +74,15 @@ def judge(
             "nothing is visible; run the batch again, so that it is staged with the current suite",
         )
     values = _Values(metric_values, row_count)
-    return tuple(_judge_rule(rule, values) for rule in compiled.one_pass)
+    unchecked = {
+        index for index, name in compiled.checked.items() if row_count and not values.count(name)
+    }
+    return tuple(
+        describe_unchecked(rule.expectation)
+        if rule.expectation.index in unchecked
+        else _judge_rule(rule, values)
+        for rule in compiled.one_pass
+    )
 
 
 class _Values:
@@ -221,12 +230,21 @@ def judge_suite(
     unanswered = (*compiled.rest, *undecided)
     if not unanswered:
         return results
-    rows = read_rows(unanswered)
-    groups = (
-        split_by_rows(unanswered, cast("pa.Table", rows))
-        if compiled.has_events
-        else [(unanswered, rows)]
-    )
-    answered = [result for each in groups for result in run_great_expectations(*each)]
+    answered = _answer(compiled, unanswered, read_rows(unanswered))
     kept = [result for result in results if not result.undecided]
     return tuple(sorted((*kept, *answered), key=lambda result: result.index))
+
+
+def _answer(
+    compiled: CompiledSuite, unanswered: tuple[Expectation, ...], rows: "Frame"
+) -> list[ExpectationResult]:
+    """Let Great Expectations answer; of change events, about the rows that each one checks."""
+    if not compiled.has_events:
+        return [*run_great_expectations(unanswered, rows)]
+    answered: list[ExpectationResult] = []
+    for group, checked in split_by_rows(unanswered, cast("pa.Table", rows)):
+        if len(checked) or not len(rows):
+            answered += run_great_expectations(group, checked)
+        else:
+            answered += map(describe_unchecked, group)
+    return answered

@@ -98,13 +98,15 @@ Rule: TypeAlias = CountRule | ExtremeRule | SumRule | RowsRule | ShareRule | Fix
 class CompiledSuite:
     """A compiled suite: `metrics` answer `one_pass`, Great Expectations answers `rest`.
 
-    With `has_events` the rows are change events, of which some are not checked.
+    With `has_events` the rows are change events, of which some are not checked. `checked` names the
+    metric that counts the rows which an expectation checks, by its index.
     """
 
     metrics: tuple[Metric, ...]
     one_pass: tuple[Rule, ...]
     rest: tuple[Expectation, ...]
     has_events: bool = False
+    checked: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,19 @@ class ExpectationResult:
         outcome = self.error or self.observed
         expected = f" expected {self.expected};" if self.expected else ""
         return f"{mark}: {about}:{expected} observed {outcome}"
+
+
+def describe_unchecked(expectation: Expectation) -> ExpectationResult:
+    """Return the result of an expectation that no row of a batch of change events is checked by."""
+    return ExpectationResult(
+        index=expectation.index,
+        type=expectation.type,
+        column=", ".join(expectation.domain) or None,
+        success=True,
+        observed="no rows to check",
+        expected=describe_expected(expectation),
+        severity=expectation.severity,
+    )
 
 
 def describe_expected(expectation: Expectation) -> str:

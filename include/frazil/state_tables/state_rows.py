@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, NotNull
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 
@@ -104,15 +104,13 @@ def find_source(table: Table, stream: str) -> SourceName | None:
     Raises:
         IncompatibleTableError: no row has an LSN, so they are not from PostgreSQL.
     """
-    has_rows = False
-    for batch in read_batches(table, (SOURCE,)):
-        source = batch[SOURCE]
-        known = source.filter(pc.is_valid(pc.struct_field(source, "lsn")))
-        if len(known):
-            found = known[0].as_py()
-            return tuple(found.get(name) for name in _TABLE)
-        has_rows = has_rows or batch.num_rows > 0
-    if has_rows:
+    with translated_errors(f"reading {'.'.join(table.name())}"):
+        scan = table.scan(NotNull(term=f"{SOURCE}.lsn"), selected_fields=(SOURCE,), limit=1)
+        known = scan.to_arrow()
+    if len(known):
+        found = known[SOURCE][0].as_py()
+        return tuple(found.get(name) for name in _TABLE)
+    if any(batch.num_rows for batch in read_batches(table, (SOURCE,))):
         raise IncompatibleTableError(
             f"stream {stream}: the rows of {'.'.join(table.name())} have no _source.lsn: their "
             "source is not PostgreSQL",

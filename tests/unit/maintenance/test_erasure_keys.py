@@ -357,15 +357,28 @@ def test_a_listed_key_selects_dead_letters_by_the_column_of_the_raw_key(tmp_path
 
     assert erased.raw == {b"jane"}
 
+    file.write_text("tenant,customer\n1,\n")  # an empty raw key alone is of all tenants
+    erased = load_keys(stream, ErasureRequest(stream="orders", keys_file=str(file)))
+
+    assert (erased.raw, erased.whole) == (frozenset(), ({"tenant": "1", "customer": ""},))
+
+
+@pytest.mark.parametrize("text", ['s\n""\n', 's\nx\n""', 'i,s\n""\n1,x\n', "i,s\n,\n"])
+def test_a_file_may_have_no_key_of_empty_values_alone(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys.csv"
+    file.write_text(text)
+
+    with pytest.raises(ConfigurationError, match="only empty values"):
+        load_keys(make_stream(), ErasureRequest(stream="orders", keys_file=str(file)))
+
 
 @pytest.mark.parametrize(
     ("text", "columns", "whole"),
     [
         ("i=1\ns=\n\n", {"i": ("1",), "s": ("",)}, ()),
-        ('s\n""\n\n \nx\n', {"s": ("", "x")}, ()),
-        ('s\r\nx\r\n\r\n""', {"s": ("x", "")}, ()),
+        ("s\n\n \nx\n", {"s": ("x",)}, ()),
         ("i,s\n1,\n\n", {}, ({"i": "1", "s": ""},)),
-        ('i,s\n""\n1,""\n', {}, ({"i": "1", "s": ""},)),
+        ('i,s\n1,""\n', {}, ({"i": "1", "s": ""},)),
         ("s,b\n,x\n", {}, ({"s": "", "b": "x"},)),
     ],
 )

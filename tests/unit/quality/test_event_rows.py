@@ -7,6 +7,7 @@ from frazil.errors import SuiteError
 from frazil.quality.compiler import compile_suite
 from frazil.quality.event_rows import split_by_rows
 from frazil.quality.expectations import Expectation, Suite
+from frazil.quality.judge import judge_suite
 from frazil.quality.suite_files import check_suite_fits
 from frazil.streams.change_events import EVENT_COLUMNS
 
@@ -61,6 +62,36 @@ def test_only_the_metrics_of_change_events_leave_rows_out() -> None:
     assert not any("_op" in metric.sql for metric in plain)
     assert all("`_op` NOT IN ('d', 't')" in metric.sql for metric in events)
     assert all("array('doc')" in metric.sql for metric in events)
+
+
+OF_NOTHING = (
+    ("expect_column_max_to_be_between", {"column": "id", "max_value": 5}),
+    ("expect_column_mean_to_be_between", {"column": "id", "max_value": 5}),
+    ("expect_column_proportion_of_unique_values_to_be_between", {"column": "id", "min_value": 1}),
+    ("expect_column_median_to_be_between", {"column": "id", "max_value": 5}),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "passes"), [(2, True), (0, False)])
+def test_where_no_row_is_checked_nothing_fails(rows: int, passes: bool) -> None:  # noqa: FBT001
+    """A batch without any row is judged as Great Expectations does."""
+    listed = tuple(Expectation(n, kind, kwargs) for n, (kind, kwargs) in enumerate(OF_NOTHING))
+    compiled = compile_suite(Suite("s", "0" * 16, listed), COLUMNS, has_events=True)
+    frame = pa.table(
+        {
+            "id": pa.array([1, 2][:rows], pa.int64()),
+            "_op": pa.array(["d", "t"][:rows]),
+            "_unavailable": pa.array([[], []][:rows], pa.list_(pa.string())),
+        }
+    )
+    figures = {metric.name: 0 for metric in compiled.metrics}
+
+    results = judge_suite(compiled, figures, rows, lambda _: frame)
+
+    assert [result.success for result in results[:2]] == [passes] * 2
+    assert all(result.success for result in results) == passes
+    assert ("no rows to check" in results[3].line) == passes
 
 
 @pytest.mark.parametrize("operator", ["==", "!=", "NOT_IN"])
