@@ -234,6 +234,37 @@ def test_masters_are_listed(master: str, found: list[tuple[str, int]]) -> None:
     assert list_masters(master) == found
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"client.role-arn": "arn:aws:iam::111122223333:role/f@prod", "client.region": "r"},
+        {"scope": "PRINCIPAL_ROLE:lake@prod"},
+        {"audience": "urn:app:lake@prod"},
+        {"warehouse": "project:lake@v2"},
+        {"warehouse": "file:/home/jane@corp.example/lake"},
+    ],
+)
+def test_an_at_sign_outside_addresses_is_no_password(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, str]
+) -> None:
+    document = {"extra": WEB | {"uri": "https://c"} | extra}
+    monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps(document))
+
+    assert find_catalog("c").spark_conf()
+
+
+@pytest.mark.parametrize("key", ["uri", "s3.endpoint", "s3.proxy-uri", "oauth2-server-uri"])
+def test_a_password_before_a_host_without_a_scheme_is_refused(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    extra = WEB | {"uri": "https://c", key: "u:planted@h/api"}
+    monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps({"extra": extra}))
+
+    with pytest.raises(ConfigurationError, match=f"a password in the address of {key}") as caught:
+        find_catalog("c").spark_conf()
+    assert "planted" not in str(caught.value)
+
+
 @pytest.mark.parametrize("password", ["p#x", "p/x", "p[x", "p%2Fx", "p?x", "p:x"])
 def test_a_password_in_an_address_reaches_java_as_python_reads_it(
     monkeypatch: pytest.MonkeyPatch, password: str
