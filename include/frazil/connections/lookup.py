@@ -93,10 +93,11 @@ def require_clean_secrets(connection: Connection) -> None:
         if key != "login" and (not is_secret(key, "") or _OF_LINES in lowered):
             continue
         in_header = lowered.startswith(_HEADER_PREFIX) or any(w in lowered for w in _IN_HEADERS)
-        if "\n" in value or "\r" in value or (in_header and value != value.strip()):
+        has_break = "\n" in value or "\r" in value
+        if has_break or (in_header and value != value.strip()):
+            what = "a line break" if has_break else "a blank at one of its ends"
             raise ConfigurationError(
-                f"connection {connection.id!r}: its `{key}` has a line break, or a blank at one of "
-                "its ends",
+                f"connection {connection.id!r}: its `{key}` has {what}",
                 "remove it; a secret that is mounted as a file often ends with a line break",
             )
 
