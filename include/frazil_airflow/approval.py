@@ -104,7 +104,7 @@ def name_of(user: dict[str, str] | None) -> str:
 
 
 def _describe_rows(plan: RecoveryPlan) -> str:
-    """Tell how many rows a rollback removes, and how many were removed before without a word."""
+    """Tell how many rows a rollback removes, and earlier ones removed without an approval."""
     text = f"remove {_count(plan.rows_removed)}"
     if plan.rows_removed_earlier == 0:
         return text

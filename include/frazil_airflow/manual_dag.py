@@ -74,11 +74,13 @@ def require_as_asked(plan: Planned, request: Message, work: "Workspace") -> Plan
         ConfigurationError: a field has another value, or offsets are not among those of the form.
     """
     asked = _read_fields(request) | {"table": work.stream.table.name}
-    offsets = parse_offset_ranges(asked.get("offsets") or ())
     parts = [_read_fields(part) for part in _list_parts(plan)]
     changed = {n for part in parts for n in asked.keys() & part.keys() if part[n] != asked[n]}
-    if offsets and not all(_is_within(part.get("ranges", {}), offsets) for part in parts):
-        changed.add("offsets")
+    planned = [part["ranges"] for part in parts if part.get("ranges")]
+    if planned and asked.get("offsets"):
+        offsets = parse_offset_ranges(asked["offsets"])
+        if not all(_is_within(ranges, offsets) for ranges in planned):
+            changed.add("offsets")
     if changed:
         raise ConfigurationError(
             f"stream {work.stream.stream}: the plan of the task before differs from the form, the "

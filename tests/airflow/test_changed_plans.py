@@ -180,6 +180,16 @@ def test_a_plan_as_it_was_made_goes_on(task: Task) -> None:
         task.run(task.plan)
 
 
+@pytest.mark.usefixtures("dags")
+def test_a_choice_of_dead_letters_may_have_several_ranges_of_a_partition() -> None:
+    offsets = ("t:0:1-5", "t:0:8-10")
+    choice = CHOICE.model_copy(update={"offsets": offsets})
+    task = replace(TASKS[3], form={**TASKS[3].form, "offsets": [*offsets]}, plan=choice)
+
+    with pytest.raises(FrazilError, match=r"shop\.orders"):
+        task.run(task.plan)
+
+
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 @pytest.mark.usefixtures("dags")
 def test_of_a_dry_run_a_task_that_is_cleared_writes_nothing(task: Task) -> None:

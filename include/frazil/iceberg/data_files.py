@@ -69,7 +69,7 @@ def _split_path(path: str, names: Sequence[str]) -> tuple[str, str]:
     """Return the name with which a path begins, and what follows it."""
     if path in names:
         return path, ""
-    name = next((each for each in names if path.startswith(f"{each}.")), path)
+    name = max((each for each in names if path.startswith(f"{each}.")), key=len, default=path)
     return name, path.removeprefix(f"{name}.")
 
 

@@ -56,7 +56,7 @@ _ARROW = pa.schema(
 
 
 def read_archive(store: TableStore, name: str, table_uuid: str) -> Archive:
-    """Return the archived entries of a table, and the uuids and streams of its namesakes before."""
+    """Return the archived entries of a table; uuids and streams of earlier ones of its name."""
     entries: dict[int, LedgerEntry] = {}
     earlier: dict[str, set[str]] = {}
     for row in _read_rows(store, name):
@@ -121,7 +121,7 @@ def require_not_dropped(store: TableStore, name: str, stream: str | None = None)
 
 
 def make_absent_history(store: TableStore, name: str) -> History:
-    """Return the ledger of a table that is not there: only the archive of its namesakes before."""
+    """Return the ledger of a table that is not there: the archive of earlier ones of its name."""
     return History(name, "", None, {}, {}, partial(read_archive, store, name, ""))
 
 

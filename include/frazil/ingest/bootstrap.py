@@ -64,9 +64,9 @@ def ensure_table(
     stream = work.stream
     reach_failpoint("plan.before-create-table")
     view = view or TableView(work.store, stream.table.name)
+    require_same_mode(work, view)
     if view.found is None:
         require_not_dropped(work.store, stream.table.name, stream.stream)
-    _require_same_mode(work, view)
     if view.found is None or view.find_point(stream.stream) is None:
         require_sole_owner(work, None if view.found is None else view.history)
     quarantined: tuple[str, ...] = ()
@@ -90,23 +90,28 @@ def ensure_table(
     return replace(prepared, quarantined_columns=quarantined)
 
 
-def _require_same_mode(work: Workspace, view: TableView) -> None:
-    """Raise if the mode of a stream's table was changed.
+def require_same_mode(work: Workspace, view: TableView) -> None:
+    """Raise if the mode of a stream's table was changed, or its change table was dropped alone.
 
     Raises:
         IncompatibleTableError: nothing was written.
     """
     stream, state = work.stream, work.stream.table.state
     found, name = view.found, stream.table.name
+    next_step = "give the stream a new table.name: a table keeps its mode"
     if found is not None and keys.STATE_OF in found.properties:
         problem = f"{name} is the state table of stream {found.properties[keys.STATE_OF]}"
     elif state is not None and found is None and work.store.find(state.name) is not None:
         problem = f"{state.name} exists, but its change table {name} does not"
+        next_step += (
+            f"; if {name} was dropped, register its newest metadata file in the catalog "
+            "(`CALL system.register_table` of Spark), and the stream continues"
+        )
     else:
         return
     raise IncompatibleTableError(
         f"stream {stream.stream}: table {problem}; nothing was written",
-        "give the stream a new table.name: a table keeps its mode",
+        next_step,
     )
 
 

@@ -252,9 +252,9 @@ def share_fairly(
     """Return end offsets that read at most `limit` offsets, evenly over the partitions.
 
     What a partition leaves of its share goes to the others. If more partitions wait than `limit`,
-    the first of them from partition `turn` on, modulo their number, get one offset each. With a
-    turn that each batch raises by its smallest limit, no partition waits longer than it takes to
-    pass all of them.
+    the first of them from partition `turn` on, modulo their number, get one offset each. If each
+    batch raises `turn` by its limit, each waiting partition is read within as many batches as it
+    takes to pass all partitions.
     """
     waiting = [p for p in range(len(starts)) if ends[p] > starts[p]]
     if len(waiting) > limit:

@@ -6,10 +6,9 @@ have written a form that this one does not know.
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from frazil.errors import UnknownStateError
 from frazil.ledger import keys
@@ -105,7 +104,7 @@ class SchemaChangeRecord(Report):
     stream: str
     by: str
     reason: str
-    at: datetime
+    at: AwareDatetime
     schema_id: int = Field(alias="schema-id")
     answer: str | None = None
     changes: tuple[str, ...]

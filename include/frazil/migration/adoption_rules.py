@@ -29,6 +29,7 @@ from frazil.ledger.coordinates import (
     Offsets,
     Partition,
     count_coordinates,
+    find_runs,
 )
 from frazil.ledger.offsets import OffsetRange, describe_offset, describe_range, describe_ranges
 from frazil.messages import count_noun
@@ -233,7 +234,7 @@ def classify_holes(
         if is_compacted:
             first = end = int(runs[-1, 1])
         below, above = np.minimum(rest, first), np.maximum(rest, end)
-        lost[name, partition] = _make_runs((own,), (own + 1,))
+        lost[name, partition] = np.array(find_runs(own), np.int64).reshape(-1, 2)
         unknown[name, partition] = _make_runs(
             (below[:, 0], above[:, 0]), (below[:, 1], above[:, 1])
         )
@@ -244,7 +245,7 @@ def classify_holes(
 def _make_runs(starts: Iterable[Offsets], ends: Iterable[Offsets]) -> OffsetRuns:
     """Return runs that do not overlap, from their starts and ends in any order, without empty ones.
 
-    An offset of a run is left out by its own offset as an end and the next one as a start.
+    To leave out an offset, it is one of the ends, and the offset behind it one of the starts.
     """
     runs = np.column_stack([np.sort(np.concatenate([*each])) for each in (starts, ends)])
     return runs[runs[:, 0] < runs[:, 1]]

@@ -113,7 +113,8 @@ def _explain_new_topic(
 ) -> str | None:
     """Return what is wrong with a gap at which a topic with another id begins; None if nothing is.
 
-    All before its offset is lost. Until 0.1.0 what lay behind the earlier topic's was recorded.
+    All before its offset is lost. Releases up to 0.1.0 recorded only what is
+    above the next offset of the earlier topic.
     """
     start, end = moved
     accepted = {OffsetRange(0, end), OffsetRange(start, end) if end > start else None}

@@ -11,7 +11,7 @@ from pyiceberg.table.sorting import SortField, SortOrder
 
 from frazil.connections.clients import find_registry_config
 from frazil.connections.lookup import is_secret
-from frazil.errors import ConnectionMissingError, MissingTableError
+from frazil.errors import ConnectionMissingError, MissingTableError, TableDroppedError
 from frazil.events import Event, read_watch
 from frazil.iceberg.table_schema import build_sort_order
 from frazil.iceberg.table_view import TableView
@@ -97,7 +97,7 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
     ]
     try:
         dead_letters = report_dead_letters(work)
-    except MissingTableError:
+    except (MissingTableError, TableDroppedError):  # the freshness tells it
         dead_letters = None
     return ReadinessFacts(
         stream=work.stream,
@@ -121,7 +121,7 @@ def _read_table_checks(work: Workspace) -> TableChecks:
     try:
         view = TableView(work.store, work.stream.table.name)
         table, history = view.table, view.history
-    except MissingTableError:
+    except (MissingTableError, TableDroppedError):
         return TableChecks()
     return TableChecks(
         foreign_snapshots=count_foreign_snapshots(history),

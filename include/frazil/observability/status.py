@@ -328,11 +328,11 @@ def _describe_lost(report: SnapshotReport, earlier: Iterator[LedgerEntry]) -> st
     """Return a note if an offset is in a gap; `earlier` are older snapshots with the offset."""
     if report.kind != keys.GAP:
         return ""
-    note, before = "the record was lost in Kafka before it was read", next(earlier, None)
+    note, before = "a person recorded the offset as a gap: it is not read", next(earlier, None)
     if before is not None:
         note += (
-            f"; snapshot {before.snapshot_id} has the one of this offset from before the topic was "
-            "created again or truncated"
+            f"; snapshot {before.snapshot_id} has the record that was at this offset before, of "
+            "rows that were rolled back, or of a topic that was created again or truncated"
         )
     return note
 

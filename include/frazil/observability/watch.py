@@ -76,7 +76,7 @@ _CAUSES: tuple[tuple[type[FrazilError], Cause], ...] = (
 Partitions = tuple[PartitionFacts, ...]
 
 
-FAILURES_OF_ONE_PART = 2
+FAILURES_OF_ONE_BROKER = 2
 """After so many streams found a broker down, further streams take their answer."""
 
 
@@ -91,8 +91,8 @@ class _Probe:
     @property
     def is_decided(self) -> bool:
         """Return whether the next stream need not wait for those that ask now."""
-        is_free = self.asking + len(self.errors) < FAILURES_OF_ONE_PART
-        return is_free or self.has_answered or len(self.errors) >= FAILURES_OF_ONE_PART
+        is_free = self.asking + len(self.errors) < FAILURES_OF_ONE_BROKER
+        return is_free or self.has_answered or len(self.errors) >= FAILURES_OF_ONE_BROKER
 
 
 class Outages:
@@ -131,7 +131,7 @@ class Outages:
         with self._changed:
             probe = self._probes.setdefault(connection, _Probe())
             self._changed.wait_for(lambda: probe.is_decided)
-            if len(probe.errors) >= FAILURES_OF_ONE_PART:
+            if not probe.has_answered and len(probe.errors) >= FAILURES_OF_ONE_BROKER:
                 first = probe.errors[0]
                 facts = f"connection {connection} is down for other streams: {first.facts}"
                 raise KafkaUnavailableError(facts, first.next_step)

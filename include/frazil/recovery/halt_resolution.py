@@ -15,7 +15,7 @@ from frazil.errors import (
 )
 from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.iceberg.table_view import TableView
-from frazil.ingest.bootstrap import initial_state
+from frazil.ingest.bootstrap import initial_state, require_same_mode
 from frazil.ingest.publishing import Choice, record_decision
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
@@ -134,6 +134,7 @@ def start_over(work: Workspace, author: Author | None) -> Decision:
 
     def decide(view: TableView) -> Choice:
         history = view.history
+        require_same_mode(work, view)
         # Only for a new table: after any other halt the rows are still there and would double.
         _require_no_recovery_point(history, stream.stream, halts=TableRecreatedError)
         topics = work.kafka.fetch_topics(stream.source.names, stream.source.isolation)

@@ -331,17 +331,17 @@ def describe_rollback(
 def add_earlier_rollbacks(plan: RecoveryPlan, history: History, now_ms: int) -> RecoveryPlan:
     """Add to a plan the rows of this table's rollbacks of the last day that nobody approved.
 
-    Many small rollbacks need the same approval as a large one. A later rollback takes an earlier
-    one off main, so where main has one the earlier ones are looked for among all snapshots.
+    Many small rollbacks need the same approval as a large one. An approval is also one of the
+    rollbacks before it, which its question tells. A later rollback takes an earlier one off main,
+    so where main has one the earlier ones are looked for among all snapshots.
     """
     known = {entry.snapshot_id: entry for entry in walk_ancestors(history)} | dict(history.entries)
     if _list_rollbacks(known, now_ms):
         known = {**history.load_archive().entries, **known}
-    earlier = [
-        _count_removed(entry, known)
-        for entry in _list_rollbacks(known, now_ms)
-        if keys.APPROVED_BY not in entry.summary
-    ]
+    rollbacks = _list_rollbacks(known, now_ms)
+    approved = (e.committed_at_ms for e in rollbacks if keys.APPROVED_BY in e.summary)
+    since = max(approved, default=0)
+    earlier = [_count_removed(e, known) for e in rollbacks if e.committed_at_ms > since]
     if not any(rows != 0 for rows in earlier):
         return plan.model_copy(update={"rows_removed_earlier": 0})
     total = None if None in earlier else sum(rows or 0 for rows in earlier)

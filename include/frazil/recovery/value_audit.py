@@ -118,7 +118,7 @@ def read_schema_facts(table: Table) -> SchemaFacts:
         tuple(
             (int(each.at.timestamp() * 1000), each.schema_id)
             for _, each in recorded
-            if each.answer == "accept"
+            if each.answer in {None, "accept"}
         ),
     )
 

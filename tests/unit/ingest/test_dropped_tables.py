@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from support.lake import Lake
+from support.lake import Lake, make_stream
 from support.staged_offsets import Topic
 
-from frazil.errors import MissingTableError, TableDroppedError
+from frazil.errors import IncompatibleTableError, MissingTableError, TableDroppedError
 from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch, preview_next_batch
@@ -102,6 +102,26 @@ def test_a_person_begins_again_in_a_new_table_once(lake: Lake, dropped: Workspac
     plan = plan_next_batch(dropped)
     assert isinstance(plan, BatchPlan)
     assert plan.ranges == {"orders": {0: (0, 7), 1: (0, 7)}}
+
+
+@pytest.mark.parametrize("act", [plan_next_batch, lambda work: start_over(work, JANE)])
+def test_a_dropped_change_table_is_not_begun_again_below_its_state_table(
+    lake: Lake, work: Workspace, act: Callable[[Workspace], object]
+) -> None:
+    lake.ingest(3, 2)
+    archive_all_entries(lake.store, replace(lake.history, table="demo.state__changes"))
+    lake.catalog.rename_table("demo.orders", "demo.state")
+    columns = {"id": "long!", "op": "string", "name": "string"}
+    table = {"name": "demo.state", "mode": "upsert", "id_columns": ["id"], "cdc_field": "op"}
+    upsert = make_stream(table=table, value={"columns": columns}, order="kafka")
+    opened = replace(work, stream=upsert)
+    vars(opened)["store"], vars(opened)["kafka"] = lake.store, cast("KafkaLog", Topic((7, 7)))
+
+    with pytest.raises(IncompatibleTableError, match="its change table") as refused:
+        act(opened)
+
+    assert "register its newest metadata file" in refused.value.next_step
+    assert "--new-table" not in refused.value.next_step
 
 
 def test_a_new_table_is_no_answer_for_a_stream_that_never_began(
