@@ -6,7 +6,7 @@ Where Iceberg cannot change a type in place, the old column is renamed and a new
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
@@ -17,6 +17,8 @@ from frazil.streams.column_types import Column, ColumnType
 from frazil.streams.schema_changes import SchemaChange
 
 _REPLACED = frozenset({"narrow", "change_type"})
+_SET_ASIDE = re.compile(r"_v([0-9]+)(_[0-9]+)?$")
+"""How the name ends that a column has after a change of its type."""
 
 
 def merge_schema(
@@ -134,7 +136,7 @@ def _parent(path: str) -> str:
 class EarlierColumns:
     """The columns with a column's older values, newest first: changes of its type set them aside.
 
-    `unproven` have such a name, but the metadata lacks the schema that would prove it.
+    `unproven` may be such columns too, but the metadata lacks a schema that would tell.
     """
 
     proven: tuple[str, ...] = ()
@@ -146,37 +148,99 @@ def find_earlier_columns(
 ) -> EarlierColumns:
     """Find the earlier columns of a column, or of a struct's field, in the current schema.
 
-    `schemas` are all of the metadata, by id. Names alone prove nothing: a file may name a column
-    `n_v2` itself. Only in the schema before the change has the column's field id the old name.
+    `schemas` are all of the metadata, by id.
     """
-    fields = {field.name: field for field in current.fields}
-    name, dot, rest = (path, "", "") if path in fields else path.partition(".")
-    found, unproven = [name] if name in fields else [], []
-    for known in found:
-        number = fields[known].field_id
-        names = {f.name for s in schemas.values() for f in s.fields if f.field_id == number}
-        for column in current.fields:
-            at = _read_set_aside(column.name, {known, *names})
-            if at is None or column.name in found:
-                continue
-            old = schemas.get(at[1])
-            if old is None:
-                unproven.append(column.name)
-            elif any((f.name, f.field_id) == (at[0], column.field_id) for f in old.fields):
-                found.append(column.name)
-    found[1:] = sorted(found[1:], key=lambda each: -fields[each].field_id)
-    paths = (
-        tuple(f"{each}{dot}{rest}" for each in dict.fromkeys(part) if each not in done)
-        for part, done in ((found, {name}), (unproven, {*found}))
-    )
-    existing = {*current.column_names}
-    return EarlierColumns(*(tuple(each for each in part if each in existing) for part in paths))
+    return ColumnHistory(schemas, current).find_earlier(path)
 
 
-def _read_set_aside(column: str, names: set[str]) -> tuple[str, int] | None:
-    """Return the old name and the schema id in the name of a column set aside from one of these."""
-    for name in names:
-        match = re.fullmatch(rf"{re.escape(name)}_v([0-9]+)(_[0-9]+)?", column)
-        if match:
-            return name, int(match[1])
-    return None
+class ColumnHistory:
+    """The names that the columns of a table have had, by field id.
+
+    Names of today prove nothing: a file may name a column `n_v2` itself, and any column may have
+    been renamed since its type changed.
+    """
+
+    def __init__(self, schemas: Mapping[int, Schema], current: Schema) -> None:
+        """Read the names; `schemas` are all of the metadata, by id."""
+        self._ids = {name: current.find_field(name).field_id for name in current.column_names}
+        self._top = {field.name for field in current.fields}
+        self._schemas = {**schemas, current.schema_id: current}
+        self._names = {each: self._list_names(each) for each in self._ids.values()}
+        has_all = len(self._schemas) > max(self._schemas)
+        self._candidates = {
+            name: each
+            for name, each in self._ids.items()
+            if not (
+                has_all and all(_SET_ASIDE.search(n) is None for n in self._names[each].values())
+            )
+        }
+
+    def find_earlier(self, path: str) -> EarlierColumns:
+        """Find the earlier columns of a column, or of a struct's field."""
+        is_proven = {path: True} if path in self._ids else {}
+        waiting = [*is_proven]
+        while waiting:
+            known = waiting.pop()
+            for part, (name, number) in product(self._list_parts(known), self._candidates.items()):
+                found = self._is_successor(self._ids[part], number)
+                each, proof = name + known[len(part) :], found is True and is_proven[known]
+                is_new = each not in is_proven or (proof and not is_proven[each])
+                if found is not False and each in self._ids and is_new:
+                    is_proven[each] = proof
+                    waiting.append(each)
+        aside = sorted(is_proven.keys() - {path}, key=lambda each: -self._ids[each])
+        return EarlierColumns(
+            tuple(each for each in aside if is_proven[each]),
+            tuple(each for each in aside if not is_proven[each]),
+        )
+
+    def _list_names(self, field_id: int) -> dict[int, str]:
+        """Return the name of a field in each schema that has it, by schema id."""
+        found = {n: each.find_column_name(field_id) for n, each in self._schemas.items()}
+        return {number: name for number, name in found.items() if name is not None}
+
+    def _list_parts(self, path: str) -> list[str]:
+        """Return the path, and those of the structs around it."""
+        parts = [path] if path in self._top else path.split(".")  # a column's name may have dots
+        every = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+        return [part for part in every if part in self._ids]
+
+    def _is_successor(self, column: int, older: int) -> bool | None:
+        """Return whether a change of type made a column beside the older one; None if unknown.
+
+        In the schema before the change the older one had the name, and the column was not there.
+        The first schema with the column gives the older one the name `<name>_v<schema id>`.
+        """
+        names, old_names = self._names[column], self._names[older]
+        first = min(names)
+        if older >= column or first not in old_names:
+            return False
+        aside = _read_set_aside(old_names[first], names[first])
+        if aside is not None and aside in self._schemas:
+            had = aside < first and _has_same_end(old_names.get(aside, ""), names[first])
+            return had and (not self._lacks_schema(aside, first) or None)
+        if aside is not None:
+            return None if aside < first else False
+        numbers = [
+            number
+            for (number, old), name in product(old_names.items(), {*names.values()})
+            if number < first and _has_same_end(old, name)
+        ]
+        is_unknown = any(number + 1 not in self._schemas for number in numbers)
+        asides = {_read_set_aside(*pair) for pair in product(old_names.values(), names.values())}
+        is_unknown |= any(n is not None and n < first and n not in self._schemas for n in asides)
+        return None if is_unknown else False
+
+    def _lacks_schema(self, after: int, before: int) -> bool:
+        return any(number not in self._schemas for number in range(after + 1, before))
+
+
+def _read_set_aside(column: str, name: str) -> int | None:
+    """Return the schema id in the name of a column that was set aside from one of this name."""
+    base, match = name.lower(), _SET_ASIDE.search(column)
+    return int(match[1]) if match and column[: match.start()].lower() == base else None
+
+
+def _has_same_end(one: str, other: str) -> bool:
+    """Return whether two paths end in the same name, in upper or lower case."""
+    return one.lower().rpartition(".")[2] == other.lower().rpartition(".")[2]

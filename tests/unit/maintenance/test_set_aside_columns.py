@@ -277,3 +277,51 @@ def test_a_column_whose_proof_is_lost_is_named_and_not_searched(
     assert changed.rows() == {0, 1, 2, 3, 5}
     assert "customer_v0 may have been set aside when the type of customer changed" in text
     assert "--key customer_v0=VALUE erases by it" in text
+
+
+def test_a_column_of_that_name_whose_values_were_never_this_columns_is_not_searched(
+    tmp_path: Path,
+) -> None:
+    changed = Changed(tmp_path, {"a": "string"})
+    changed.change(b="string")
+    changed.change(b="string", a="int")
+    changed.write({"b": "9", "a": 5}, {"b": "5", "a": 1})
+    work = changed.change(b="string", a="string")
+
+    done = run(work, "b=5")
+
+    assert (done.rows, changed.rows(), "a_v2" in done.text) == (1, {0}, False)
+    changed.lake.close()
+
+
+def test_a_time_of_another_column_does_not_expire_rows(tmp_path: Path) -> None:
+    changed = Changed(tmp_path, {"at": "timestamptz"})
+    changed.change(made="timestamptz")
+    changed.change(made="timestamptz", at="date")
+    changed.write({"made": None, "at": date(1980, 1, 1)})
+    rule = {"column": "made", "keep_days": 4}
+    changed.sections["maintenance"] = {"expire_rows": rule}
+    work = changed.change(made="timestamptz", at="string")
+
+    done = expire_rows(work)
+
+    assert (done.rows, done.earlier_columns, changed.rows()) == (0, (), {0})
+    changed.lake.close()
+
+
+def test_a_change_of_case_and_type_in_one_step_is_searched(tmp_path: Path) -> None:
+    changed = Changed(tmp_path, {"customer": "int"})
+    changed.write({"customer": 3})
+    work = changed.change(Customer="string")
+
+    done = run(work, "Customer=3")
+
+    assert (done.rows, "Customer_v0 (int), set aside" in done.text) == (1, True)
+    changed.lake.close()
+
+
+def test_a_column_set_aside_that_was_renamed_is_searched(changed: Changed, work: Workspace) -> None:
+    with changed.lake.table.update_schema() as update:
+        update.rename_column("customer_v0", "old_customer")
+
+    assert run(work, "customer=3").rows == 2
