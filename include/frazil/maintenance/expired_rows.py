@@ -1,6 +1,6 @@
 """The rows of a stream that are older than its file keeps, by the columns that have their time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -102,6 +102,28 @@ def find_earlier_times(table: Table, column: str) -> EarlierTimes:
     return EarlierTimes(times, others)
 
 
+def find_state_times(
+    state: Table, names: Mapping[str, str], changes: Table, column: str
+) -> tuple[str, EarlierTimes]:
+    """Return the names in a state table of a column of its changes, and of its earlier columns.
+
+    `names` are those of the state by those of the change table, whose schema ids the columns set
+    aside have in their names in both tables.
+    """
+    found, present = find_earlier_times(changes, column), {*state.schema().column_names}
+
+    def rename(path: str) -> str:
+        name, dot, rest = (path, "", "") if path in names else path.partition(".")
+        return names.get(name, name) + dot + rest
+
+    own = rename(column)
+    times, others = (
+        tuple(name for name in dict.fromkeys(map(rename, part)) if name in present - {own})
+        for part in (found.times, found.others)
+    )
+    return own, EarlierTimes(times, others)
+
+
 def match_older(
     schema: Schema, stream: Stream, names: Sequence[str], cutoff: datetime
 ) -> BooleanExpression:
@@ -153,16 +175,21 @@ def select_undated_rows(rule: ExpireRows, own: OwnRows, earlier: EarlierTimes) -
     times = (rule.column, *earlier.times)
 
     def flag(rows: pa.Table) -> Flags:
-        has_time, has_other = (
-            reduce(pc.or_, [pc.is_valid(read_column(rows, name)) for name in names])
-            for names in (times, earlier.others)
-        )
-        is_undated = pc.and_not(has_other, has_time)
+        is_undated = flag_undated(rows, times, earlier.others)
         flags: Flags = pc.and_(_flag_own(rows, own), is_undated).to_numpy()
         return flags
 
     condition = And(_match_own(own), IsNull(term=rule.column))
     return RowsToDelete(condition, (*times, *earlier.others), flag)
+
+
+def flag_undated(rows: pa.Table, times: Sequence[str], others: Sequence[str]) -> pa.ChunkedArray:
+    """Flag the rows that have a value in a column that is no time, and none in those that are."""
+    has_time, has_other = (
+        reduce(pc.or_, [pc.is_valid(read_column(rows, name)) for name in names])
+        for names in (times, others)
+    )
+    return pc.and_not(has_other, has_time)
 
 
 def _match_own(own: OwnRows) -> BooleanExpression:

@@ -296,7 +296,9 @@ class RowExpiryReport(Report):
     other_columns: tuple[str, ...] = Field(
         (), description="columns that may have the times of older rows, as another type"
     )
-    undated: int = Field(0, description="rows without a time but in `other_columns`, which stay")
+    undated: int = Field(
+        0, description="rows without a time but in `other_columns`, which stay; in a preview only"
+    )
     trimmed_before: datetime | None = Field(
         None, description="replaced changes published before this instant go; empty: none do"
     )

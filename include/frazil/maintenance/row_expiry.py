@@ -6,13 +6,15 @@ keys leave all its tables, and changes leave that newer ones have replaced (deci
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import IsNull
 from pyiceberg.table import Table
 
 from frazil.errors import StageStaleError
@@ -37,8 +39,11 @@ from frazil.ledger.offsets import OffsetRange, Ranges, describe_offset, encode_r
 from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, walk_ancestors
 from frazil.maintenance.delete_memory import forget_deletes
 from frazil.maintenance.expired_rows import (
+    EarlierTimes,
     decide_cutoff,
     find_earlier_times,
+    find_state_times,
+    flag_undated,
     list_own_topics,
     match_older,
     select_expired_rows,
@@ -67,7 +72,7 @@ from frazil.state_tables.merge_rules import (
     plan_merge,
 )
 from frazil.state_tables.messages import MergePosition
-from frazil.state_tables.tables import require_own_state, require_state
+from frazil.state_tables.tables import map_names, require_own_state, require_state
 from frazil.state_tables.trim_rules import (
     PLACE,
     Trimming,
@@ -109,7 +114,7 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
     limits: dict[str, object] = {"column": rule.column, "before_at": cutoff}
     if read_base_table(work, view) is None:
         return empty.model_copy(update=limits)
-    expired, columns = _choose_expired(view, stream, rule, cutoff)
+    expired, columns = _choose_expired(view, stream, rule, cutoff, dry_run=dry_run)
     limits |= columns
     if dry_run:
         rows = count_rows(find_rows(view.table, expired))
@@ -130,15 +135,19 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
 
 
 def _choose_expired(
-    view: TableView, stream: Stream, rule: ExpireRows, cutoff: datetime
+    view: TableView, stream: Stream, rule: ExpireRows, cutoff: datetime, *, dry_run: bool
 ) -> tuple[RowsToDelete, dict[str, object]]:
-    """Choose the rows to delete; the report tells in which columns rows have a time, or may."""
+    """Choose the rows to delete; the report tells in which columns rows have a time, or may.
+
+    Rows without a time are counted in a dry run only: they stay, so that each daily run would read
+    all their files again.
+    """
     own, earlier = (
         list_own_topics(view.history, stream),
         find_earlier_times(view.table, rule.column),
     )
     told: dict[str, object] = {"earlier_columns": earlier.times, "other_columns": earlier.others}
-    if earlier.others:
+    if earlier.others and dry_run:
         undated = select_undated_rows(rule, own, earlier)
         told["undated"] = count_rows(find_rows(view.table, undated))
     schema = view.table.schema()
@@ -226,9 +235,13 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     assert rule is not None  # noqa: S101 - the caller has looked
     assert report.before_at is not None  # noqa: S101 - set together with the rule
     state = TableView(work.store, require_state(stream).name)
-    old = _find_old(work, folded, rule, report.before_at)
+    changes = TableView(work.store, stream.table.name).table
+    names = map_names(folded.state, changes.schema())
+    column, earlier = find_state_times(folded.state, names, changes, rule.column)
+    update = _tell_times(folded, column, earlier, dry_run=report.dry_run)
+    old = _find_old(work, folded, (column, *earlier.times), report.before_at)
     old = old.filter(pa.array(~_flag_touched(work, folded, old, state)))
-    update = {"rows": len(old)}
+    update["rows"] = len(old)
     if report.dry_run:
         return report.model_copy(update=update)
     at_position = replace(folded.history, head=folded.position.snapshot_id)
@@ -251,10 +264,31 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     return report.model_copy(update={**update, "snapshot_ids": numbers})
 
 
-def _find_old(work: Workspace, folded: _Folded, rule: ExpireRows, before_at: datetime) -> pa.Table:
-    """Read key and coordinate of the rows that are too old, as they were at the merge position."""
+def _tell_times(
+    folded: _Folded, column: str, earlier: EarlierTimes, *, dry_run: bool
+) -> dict[str, object]:
+    """Return what the report tells of the columns in which rows of the state have a time, or may.
+
+    As with any table, rows without a time are counted in a dry run only.
+    """
+    state, times = folded.state, (column, *earlier.times)
+    told: dict[str, object] = {"earlier_columns": earlier.times, "other_columns": earlier.others}
+    if earlier.others and dry_run:
+        with translated_errors(f"reading {'.'.join(state.name())}"):
+            scan = state.scan(IsNull(term=column), selected_fields=(*times, *earlier.others))
+            rows = scan.to_arrow()
+        told["undated"] = pc.sum(flag_undated(rows, times, earlier.others)).as_py() or 0
+    return told
+
+
+def _find_old(
+    work: Workspace, folded: _Folded, names: Sequence[str], before_at: datetime
+) -> pa.Table:
+    """Read key and coordinate of the rows that are too old, as they were at the merge position.
+
+    The first of the columns that is not null has a row's time.
+    """
     stream, state = work.stream, folded.state
-    names = (rule.column, *find_earlier_times(state, rule.column).times)
     condition = match_older(state.schema(), stream, names, before_at)
     with translated_errors(f"reading {'.'.join(state.name())}"):
         old = state.scan(condition, _list_key(stream)).to_arrow()

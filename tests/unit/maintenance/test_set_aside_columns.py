@@ -5,20 +5,23 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from pyiceberg.types import TimestamptzType
+from pyiceberg.types import StringType
 from support.dated_lake import Dated
 from support.foreign_deletes import delete_by_value
 from support.lake import Lake, append, make_stream
 from support.state_lake import Change, make_state_lake
 
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.authors import Author
 from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.maintenance.row_expiry import expire_rows
 from frazil.schemas.evolution import accept_schema
+from frazil.state_tables.tables import ensure_state_table
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
@@ -218,6 +221,14 @@ def test_rows_whose_time_has_an_earlier_type_expire(tmp_path: Path) -> None:
     changed.lake.close()
 
 
+STATE_COLUMNS = {"id": "long!", "op": "string", "at": "long", "name": "string"}
+SEEN: dict[str, object] = {
+    "value": {"columns": {**STATE_COLUMNS, "seen": "date"}},
+    "order": "kafka",
+}
+SEEN_RULE = {"maintenance": {"expire_rows": {"column": "seen", "keep_days": 60}}}
+
+
 class Seen(Dated):
     """Each row was seen when its record was made, as a date."""
 
@@ -227,29 +238,63 @@ class Seen(Dated):
         return {**row, "seen": (NOW - timedelta(days=100 - change.at)).date()}
 
 
-def test_keys_of_a_state_table_whose_time_has_an_earlier_type_expire(tmp_path: Path) -> None:
-    columns = {"id": "long!", "op": "string", "at": "long", "name": "string"}
-    rule = {"maintenance": {"expire_rows": {"column": "seen", "keep_days": 60}}}
-    sections = {"value": {"columns": {**columns, "seen": "date"}}, "order": "kafka"}
-    lake = make_state_lake(Seen, tmp_path, "orders", **sections, **rule)
+@pytest.fixture
+def seen(tmp_path: Path) -> Iterator[Seen]:
+    """A state table with two rows that expire by a date; another column came before."""
+    lake = make_state_lake(Seen, tmp_path, "orders", **SEEN, **SEEN_RULE)
+    with lake.table.update_schema() as update:
+        update.add_column("note", StringType())
     lake.produce(0, Change(1, "c", 4, "old"), Change(2, "c", 96, "young"))
     lake.ingest_all()
     lake.merge()
-    for name in (lake.state_name, f"{lake.state_name}__changes"):
-        with lake.store.load(name).update_schema() as update:
-            update.rename_column("seen", "seen_v0")
-        with lake.store.load(name).update_schema() as update:
-            update.add_column("seen", TimestamptzType())
-    changed = {**sections, "value": {"columns": {**columns, "seen": "timestamptz"}}, **rule}
+    yield lake
+    lake.close()
+
+
+def accept_seen(lake: Seen, kind: str, *, merge: bool = True) -> Seen:
+    """Accept another type of the time; the state follows with the next merge."""
+    columns = {**STATE_COLUMNS, "note": "string", "seen": kind}
     file = lake.stream.model_dump(by_alias=True, exclude_unset=True)
-    later = replace(lake, stream=Stream.model_validate(file | changed))
+    rule = {"maintenance": {}} if kind == "string" else SEEN_RULE
+    stream = Stream.model_validate(file | {"value": {"columns": columns}, **rule})
+    work = Workspace(stream, lake.folder, "accept")
+    vars(work)["store"] = lake.store
+    accept_schema(work, JANE)
+    later = replace(lake, stream=stream)
+    if merge:
+        ensure_state_table(work, TableView(work.store, later.state_name), later.table.schema())
+    return later
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_keys_of_a_state_table_whose_time_has_an_earlier_type_expire(
+    seen: Seen, *, is_merged: bool
+) -> None:
+    later = accept_seen(seen, "timestamptz", merge=is_merged)
 
     done = later.expire()
 
     assert (done.rows, later.changes_left()) == (1, [(0, 1)])
     rows = later.store.load(later.state_name).scan().to_arrow().to_pylist()
     assert [row["id"] for row in rows] == [2]
-    lake.close()
+    assert done.earlier_columns == (("seen_v1",) if is_merged else ())
+
+
+def test_rows_of_a_state_table_whose_earlier_time_is_no_time_are_told(seen: Seen) -> None:
+    later = accept_seen(accept_seen(seen, "string"), "timestamptz")
+    state = later.store.load(later.state_name)
+    rows = state.scan().to_arrow().to_pylist()
+    state.overwrite(
+        pa.Table.from_pylist(
+            [{**row, "seen_v1": None, "seen_v2": "long ago"} for row in rows],
+            schema=state.schema().as_arrow(),
+        )
+    )
+
+    planned = later.expire(dry_run=True)
+
+    assert (planned.earlier_columns, planned.other_columns) == (("seen_v1",), ("seen_v2",))
+    assert planned.undated == 2
 
 
 def test_rows_whose_earlier_time_is_no_time_are_told(tmp_path: Path) -> None:
@@ -259,10 +304,13 @@ def test_rows_whose_earlier_time_is_no_time_are_told(tmp_path: Path) -> None:
     work = changed.change(at="timestamptz")
     changed.write({"at": days_ago(9)}, {"at": days_ago(2)})
 
+    planned = expire_rows(work, dry_run=True)
     done = expire_rows(work)
 
-    assert (done.rows, done.undated, changed.rows()) == (1, 1, {0, 1, 3})
-    assert "1 row without at stay: the time may be in at_v0, set aside when the type" in done.text
+    assert (done.rows, changed.rows()) == (1, {0, 1, 3})
+    assert (planned.undated, done.undated, done.other_columns) == (1, 0, ("at_v0",))
+    told = "1 row without at stay: the time may be in at_v0, set aside when the type"
+    assert told in planned.text
     changed.lake.close()
 
 
