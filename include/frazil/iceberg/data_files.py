@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.literals import Literal
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    IcebergType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from frazil.errors import IncompatibleTableError
 from frazil.iceberg.catalog import translated_errors
@@ -71,6 +80,36 @@ def _split_path(path: str, names: Sequence[str]) -> tuple[str, str]:
         return path, ""
     name = max((each for each in names if path.startswith(f"{each}.")), key=len, default=path)
     return name, path.removeprefix(f"{name}.")
+
+
+def to_arrow(values: "Iterable[Literal[Any]]", kind: IcebergType) -> pa.Array:
+    """Return values of a type as Arrow has them in the rows of data files."""
+    plain = [value.value for value in values]
+    match kind:
+        case DateType():
+            return pa.array(plain, pa.int32()).cast(pa.date32())
+        case TimestampType():
+            return pa.array(plain, pa.timestamp("us"))
+        case TimestamptzType():
+            return pa.array(plain, pa.timestamp("us", "UTC"))
+        case DecimalType():
+            return pa.array(plain, pa.decimal128(kind.precision, kind.scale))
+        case UUIDType():
+            return pa.array(plain, pa.binary(16))
+        case _:
+            return pa.array(plain)
+
+
+def flag_in(column: pa.ChunkedArray, values: pa.Array) -> NDArray[np.bool_]:
+    """Flag which of a column's values are among these."""
+    column = to_comparable(column)
+    flags: NDArray[np.bool_] = pc.is_in(column, value_set=values.cast(column.type)).to_numpy()
+    return flags
+
+
+def to_comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return uuids as bytes, which Arrow compares."""
+    return column.cast(pa.binary(16)) if isinstance(column.type, pa.UuidType) else column
 
 
 def read_row_coordinates(table: Table, snapshot_id: int | None = None) -> dict[Partition, Offsets]:

@@ -357,7 +357,7 @@ def _list_earlier_columns(table: Table, erased: ErasedKeys) -> Iterator[str]:
         texts.setdefault(column, []).extend(key[column] for key in erased.whole)
     for column in texts.keys() & {*schema.column_names}:
         aside = f"set aside when the type of {column} changed"
-        for each, values in read_versions(table, column, texts[column]).items():
+        for each, values in dict(read_versions(table, column, texts[column])).items():
             typed, missed = f"{each} ({schema.find_type(each)})", values.count(None)
             if each != column and missed < len(values):
                 yield f"{name}: {typed}, {aside}, is searched too"

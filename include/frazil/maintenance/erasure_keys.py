@@ -46,7 +46,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.datetime import datetime_to_micros
 
 from frazil.errors import ConfigurationError
-from frazil.iceberg.data_files import read_column
+from frazil.iceberg.data_files import flag_in, read_column, to_arrow, to_comparable
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.row_changes import RowsToDelete
@@ -68,6 +68,7 @@ KEY_TYPES = (
     *(BinaryType, BooleanType, DateType, DecimalType, IntegerType, LongType, StringType),
     *(TimestampType, TimestamptzType, UUIDType),
 )
+_NUMBERS = (DecimalType, IntegerType, LongType)
 _FORMS: Mapping[type[IcebergType], str] = {
     IntegerType: r"[+-]?[0-9]+",
     LongType: r"[+-]?[0-9]+",
@@ -247,6 +248,9 @@ def select_rows_by_key(
 
 
 Values: TypeAlias = "list[tuple[IcebergType, KeyValue]]"
+Version: TypeAlias = "tuple[str, list[tuple[IcebergType, KeyValue] | None]]"
+"""A column with values of a key, or of an earlier type of it, and each key as one of them."""
+
 Sets: TypeAlias = "Mapping[str, pa.Array]"
 """Column → values that are wanted."""
 
@@ -261,23 +265,28 @@ def _list_searches(
     A row may have each column of a key in another of the columns with its values.
     """
     given = [read_versions(table, c, texts, only) for c, texts in erased.by_column.items()]
-    typed = [{name: list(filter(None, found)) for name, found in each.items()} for each in given]
+    typed = [[(name, list(filter(None, found))) for name, found in each] for each in given]
     if erased.in_all and typed:
-        for chosen in product(*(each.items() for each in typed)):
+        for chosen in product(*typed):
             yield dict(chosen), And, partial(_flag_values, np.logical_and)
     elif typed:
         joined: dict[str, Values] = {}
-        for name, values in (pair for each in typed for pair in each.items() if pair[1]):
+        for name, values in (pair for each in typed for pair in each if pair[1]):
             joined[name] = [*joined.get(name, ()), *values]
         yield joined, Or, partial(_flag_values, np.logical_or)
     if erased.whole:
         columns = {column: [key[column] for key in erased.whole] for column in erased.whole[0]}
         given = [read_versions(table, c, texts, only) for c, texts in columns.items()]
-        for names in product(*given):
-            read = [each[name] for each, name in zip(given, names, strict=True)]
-            keys_read = [tuple(filter(None, key)) for key in zip(*read, strict=True)]
-            whole = [key for key in keys_read if len(key) == len(names)]
-            yield {n: [key[i] for key in whole] for i, n in enumerate(names)}, And, _flag_whole
+        for versions in product(*given):
+            keys_read = [
+                tuple(filter(None, key)) for key in zip(*(v for _, v in versions), strict=True)
+            ]
+            whole = [key for key in keys_read if len(key) == len(versions)]
+            yield (
+                {n: [key[i] for key in whole] for i, (n, _) in enumerate(versions)},
+                And,
+                _flag_whole,
+            )
 
 
 def _select(
@@ -291,7 +300,7 @@ def _select(
         for column, values in found.items()
     ]
     sets = {
-        column: _to_arrow([value for _, value in values], values[0][0])
+        column: to_arrow([value for _, value in values], values[0][0])
         for column, values in found.items()
     }
     condition = conditions[0] if len(conditions) == 1 else join(*conditions)
@@ -306,7 +315,7 @@ def _join(join: type[And] | type[Or], parts: Iterable[RowsToDelete]) -> BooleanE
 
 
 def _flag_values(combine: np.ufunc, sets: Sets, rows: pa.Table) -> Flags:
-    found = [_is_in(read_column(rows, column), values) for column, values in sets.items()]
+    found = [flag_in(read_column(rows, column), values) for column, values in sets.items()]
     flags: Flags = combine.reduce(found)
     return flags
 
@@ -320,7 +329,7 @@ def _flag_whole(sets: Sets, rows: pa.Table) -> Flags:
     given = np.zeros(len(next(iter(sets.values()))), dtype=np.int64)
     numbers = np.zeros(len(rows), dtype=np.int64)
     for column, values in sets.items():
-        plain = _to_plain(read_column(rows, column))
+        plain = to_comparable(read_column(rows, column))
         typed = values.cast(plain.type)
         distinct = typed.unique()
         position = pc.index_in(plain, value_set=distinct).fill_null(-1).to_numpy()
@@ -355,34 +364,49 @@ def select_key(table: Table, values: Mapping[str, str]) -> RowsToDelete:
 
 def read_versions(
     table: Table, column: str, texts: Sequence[str], only: Collection[str] | None = None
-) -> dict[str, list[tuple[IcebergType, KeyValue] | None]]:
+) -> list[Version]:
     """Read texts as values of a column and of its earlier columns; None for no value of a type.
+
+    A column comes twice where its type has two texts for a value.
 
     Raises:
         ConfigurationError: as `select_rows_by_key`.
     """
     schema = table.schema()
     own = _read_values(schema, column, texts)
-    found: dict[str, list[tuple[IcebergType, KeyValue] | None]] = {column: [*own]}
+    found: list[Version] = [(column, [*own])]
     for name in find_earlier_columns(table.schemas(), schema, column).proven:
         kind = _find_key_type(schema, name)
-        found[name] = [_read_earlier(kind, own[0][0], text) for text in texts]
-    return {name: values for name, values in found.items() if only is None or name in only}
+        given = list(zip(own, texts, strict=True))
+        found.append((name, [_read_earlier(kind, *value, text) for value, text in given]))
+        if isinstance(kind, StringType):  # records may have written a uuid in capitals
+            found.append((name, [(kind, _read_value(kind, "", text)) for text in texts]))
+    return [each for each in found if only is None or each[0] in only]
 
 
 def _read_earlier(
-    kind: IcebergType | None, now: IcebergType, text: str
+    kind: IcebergType | None, now: IcebergType, value: KeyValue, text: str
 ) -> tuple[IcebergType, KeyValue] | None:
-    """Read a text as a value of an earlier column, if the type that it has now writes it so."""
-    is_number = isinstance(now, IntegerType | LongType | DecimalType)
-    if isinstance(now, IntegerType | LongType):
-        text = str(int(text))
-    elif isinstance(kind, IntegerType | LongType | DecimalType) and not is_number:
-        text = "" if re.match(r"[+]|-?0[0-9]", text) else text  # the text 03 is another than 3
+    """Read a key as a value of an earlier column; None if it has another text in that type."""
+    if kind is None:
+        return None
+    if isinstance(now, _NUMBERS):
+        text = _write_number(value.value, kind)
+    elif isinstance(now, UUIDType):
+        text = text.lower()
     try:
-        return (kind, _read_value(kind, "", text)) if kind is not None else None
+        found = _read_value(kind, "", text)
     except ConfigurationError:
         return None
+    is_other = isinstance(kind, _NUMBERS) and _write_number(found.value, kind) != text
+    return None if is_other and not isinstance(now, _NUMBERS) else (kind, found)
+
+
+def _write_number(number: int | Decimal, kind: IcebergType) -> str:
+    """Write a number as a type shows it, in whole numbers without a fraction; 0 has no sign."""
+    is_whole = isinstance(kind, IntegerType | LongType) and number == int(number)
+    exact = Decimal(int(number) if is_whole else number)
+    return f"{exact or exact.copy_abs():f}"
 
 
 def _read_values(
@@ -469,31 +493,3 @@ def _to_micros(text: str) -> int:
     if abs(found.utcoffset() or timedelta()) > _MOST_OFFSET:
         raise ValueError
     return datetime_to_micros(found.astimezone(UTC) if found.tzinfo else found)
-
-
-def _to_arrow(values: list[KeyValue], kind: IcebergType) -> pa.Array:
-    plain = [value.value for value in values]
-    match kind:
-        case DateType():
-            return pa.array(plain, pa.int32()).cast(pa.date32())
-        case TimestampType():
-            return pa.array(plain, pa.timestamp("us"))
-        case TimestamptzType():
-            return pa.array(plain, pa.timestamp("us", "UTC"))
-        case DecimalType():
-            return pa.array(plain, pa.decimal128(kind.precision, kind.scale))
-        case UUIDType():
-            return pa.array(plain, pa.binary(16))
-        case _:
-            return pa.array(plain)
-
-
-def _is_in(column: pa.ChunkedArray, values: pa.Array) -> Flags:
-    column = _to_plain(column)
-    flags: Flags = pc.is_in(column, value_set=values.cast(column.type)).to_numpy()
-    return flags
-
-
-def _to_plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return uuids as bytes, which Arrow compares."""
-    return column.cast(pa.binary(16)) if isinstance(column.type, pa.UuidType) else column

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +15,12 @@ from support.foreign_deletes import delete_by_value
 from support.lake import Lake, append, make_stream
 from support.state_lake import Change, make_state_lake
 
+from frazil.iceberg.row_changes import count_rows, find_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import ensure_dead_letters_table
 from frazil.ledger.authors import Author
 from frazil.maintenance.erasure import erase, plan_erasure
+from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
 from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.maintenance.row_expiry import expire_rows
 from frazil.schemas.evolution import accept_schema
@@ -373,3 +376,51 @@ def test_a_column_set_aside_that_was_renamed_is_searched(changed: Changed, work:
         update.rename_column("customer_v0", "old_customer")
 
     assert run(work, "customer=3").rows == 2
+
+
+UUID = "550e8400-e29b-41d4-a716-446655440000"
+
+
+@pytest.mark.parametrize(
+    ("now", "earlier", "value", "key", "is_erased"),
+    [
+        ("string", "decimal(10,2)", Decimal("100.00"), "100.00", True),
+        ("string", "decimal(10,2)", Decimal("100.00"), "1E2", False),
+        ("string", "decimal(10,2)", Decimal("100.00"), "100", False),
+        ("string", "decimal(10,2)", Decimal("0.00"), "-0.00", False),
+        ("string", "long", 0, "0", True),
+        ("string", "long", 0, "-0", False),
+        ("string", "long", 3, "+3", False),
+        ("string", "long", -3, "-3", True),
+        ("string", "long", 3, "", False),
+        ("string", "boolean", True, "true", True),
+        ("string", "boolean", True, "TRUE", False),
+        ("string", "date", date(2026, 1, 31), "2026-01-31", True),
+        ("decimal(10,2)", "long", 5, "5.00", True),
+        ("decimal(10,2)", "long", 5, "5", True),
+        ("decimal(10,2)", "long", 5, "5.10", False),
+        ("decimal(10,2)", "long", 500, "5E2", True),
+        ("decimal(10,2)", "string", "5.00", "5", True),
+        ("decimal(10,2)", "string", "5", "5", True),
+        ("long", "decimal(10,2)", Decimal("5.00"), "05", True),
+        ("long", "decimal(10,2)", Decimal("5.50"), "5", False),
+        ("long", "string", "5", "05", True),
+        ("uuid", "string", UUID, UUID, True),
+        ("uuid", "string", UUID, UUID.upper(), True),
+        ("uuid", "string", UUID.upper(), UUID.upper(), True),
+    ],
+)
+def test_a_key_is_searched_in_the_form_that_the_earlier_type_has(
+    tmp_path: Path, now: str, earlier: str, value: object, key: str, *, is_erased: bool
+) -> None:
+    changed = Changed(tmp_path, {"k": earlier, "shop": "string"})
+    changed.write({"k": value, "shop": "a"})
+    work = changed.change(k=now, shop="string")
+
+    select = select_rows_by_key(changed.lake.table, ErasedKeys({"k": (key,)}, frozenset()))
+    file = tmp_path / "keys.csv"
+    file.write_text(f"k,shop\n{key},a\n")
+
+    assert count_rows(find_rows(changed.lake.table, select)) == is_erased
+    assert run(work, keys_file=str(file)).rows == is_erased
+    changed.lake.close()
