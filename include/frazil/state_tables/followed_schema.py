@@ -4,7 +4,6 @@ A column that the change table renames, widens or replaces is the same column th
 the rows of the state keep their values and nothing has to be folded again.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -13,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from frazil.iceberg.table_schema import to_columns
-from frazil.schemas.merge import find_free_name, insert_fields
+from frazil.schemas.merge import ColumnHistory, find_free_name, insert_fields
 from frazil.streams.column_types import Primitive
 from frazil.streams.schema_changes import is_wider
 
@@ -173,32 +172,48 @@ def _can_promote(narrow: IcebergType, wide: IcebergType) -> bool:
 
 
 def list_former_names(
-    schemas: Iterable[Schema], current: Schema, written: Collection[str] = ()
+    schemas: Mapping[int, Schema], current: Schema, written: Collection[str] = ()
 ) -> dict[str, tuple[str, ...]]:
     """Return name → present names of the top-level columns that changes mean by it.
 
-    The former name of a renamed column means that column. The name of a column that a type change
-    replaced means both, the new one and the one set aside (`n_v3`): a change has values of one of
-    them only, and lacks none of the other. A column in `written` is none that was set aside.
+    The former name of a renamed column means that column. Any name of a column that a type change
+    made means that one, and those that were set aside for it (`n_v3`): a change has values of one
+    of them only, and lacks none of the others. A column in `written` is none that was set aside.
     Any other name that two columns had, or that another column has now, is left out.
     """
     present = {field.field_id: field.name for field in current.fields}
+    meant_with = _list_set_aside(schemas, current, written)
+    newest = {each: name for name, found in meant_with.items() for each in found}
     had: dict[str, set[str]] = {}
-    for field in (each for schema in schemas for each in schema.fields):
+    for field in (each for schema in schemas.values() for each in schema.fields):
         had.setdefault(field.name, set()).add(present.get(field.field_id, ""))
     found = {}
     for name, columns in had.items():
-        replaced = {each for each in columns - {*written} if _is_replaced(name, each)}
-        others = {name} if name in present.values() else columns - replaced
-        meant = replaced | (others if len(others) == 1 else set())
+        others = {name} if name in present.values() else {newest.get(c, c) for c in columns}
+        meant = columns & newest.keys()
+        if len(others) == 1:
+            meant = meant.union(others, *(meant_with.get(each, ()) for each in others))
         if meant - {name, ""}:
             found[name] = tuple(sorted(meant - {""}))
     return found
 
 
-def _is_replaced(name: str, present: str) -> bool:
-    """Return whether a column's name is what a type change makes of a name."""
-    return re.fullmatch(re.escape(name) + r"_v\d+(_\d+)?", present) is not None
+def _list_set_aside(
+    schemas: Mapping[int, Schema], current: Schema, written: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return name → the columns set aside for it; those that may have been are among them.
+
+    Of a column that no change has a value of, the rows then keep the one that they have.
+    """
+    history, top = ColumnHistory(schemas, current), {field.name for field in current.fields}
+    earlier = {name: history.find_earlier(name) for name in top}
+    aside = {name: {*found.proven, *found.unproven} & top for name, found in earlier.items()}
+    replaced = {each for found in aside.values() for each in found}
+    return {
+        name: tuple(sorted(found - {*written}))
+        for name, found in aside.items()
+        if found and name not in replaced
+    }
 
 
 def encode_pairs(pairs: Mapping[int, int]) -> str:

@@ -226,9 +226,7 @@ def _build_request(
         marks=marks,
         has_events=has_events,
         has_added_operation=operation != stream.table.cdc_field and not has_events,
-        former_names=list_former_names(
-            changes.schemas().values(), schema, stream.value.typed_columns
-        ),
+        former_names=list_former_names(changes.schemas(), schema, stream.value.typed_columns),
         waiting=attempt.waiting,
         session_conf=work.store.preset.spark_conf(),
     )

@@ -141,7 +141,7 @@ def _read_folded(stream: Stream, changes: Table, position: MergePosition, state:
     names = {name: names.get(name, name) for name in folded.column_names}
     if stream.value.change_events is not None:
         written = stream.value.typed_columns
-        former = list_former_names(changes.schemas().values(), schema, written)
+        former = list_former_names(changes.schemas(), schema, written)
         meant = {name: [names[each] for each in found] for name, found in former.items()}
         folded = _rename_lacks(folded, {name: [new] for name, new in names.items()} | meant)
     return folded.rename_columns([names[name] for name in folded.column_names])

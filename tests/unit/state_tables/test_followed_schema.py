@@ -1,13 +1,25 @@
 """The columns of a state table are those of its change table, by field id, whatever happened."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
+from pyiceberg.table import Table
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+)
 
 from frazil.iceberg.table_schema import build_table_schema, to_columns
 from frazil.ledger import keys
@@ -46,6 +58,10 @@ def evolve(table: Schema, want: Sequence[Column]) -> Schema:
     found = compare_columns(own_columns(table), want, written)
     merged = merge_schema(table, table.highest_field_id, want, found)
     return merged.model_copy(update={"schema_id": table.schema_id + 1})
+
+
+def by_id(*schemas: Schema) -> dict[int, Schema]:
+    return {schema.schema_id: schema for schema in schemas}
 
 
 def follow(state: Schema, pairs: dict[int, int], changes: Schema) -> FollowedSchema:
@@ -167,17 +183,70 @@ def test_former_names_are_those_of_renamed_columns_that_no_other_column_has() ->
     renamed = evolve(first, columns("a long; d long; c long"))
     reused = evolve(renamed, columns("a long; d long; c long; b long"))
 
-    assert list_former_names([first, renamed], renamed) == {"b": ("d",)}
-    assert list_former_names([first, renamed, reused], reused) == {}
-    assert list_former_names([first], first) == {}
+    assert list_former_names(by_id(first, renamed), renamed) == {"b": ("d",)}
+    assert list_former_names(by_id(first, renamed, reused), reused) == {}
+    assert list_former_names(by_id(first), first) == {}
 
 
 def test_the_name_of_a_replaced_column_is_that_of_both() -> None:
     first = build_table_schema(columns("a long; b long"))
     second = evolve(first, columns("a string; b long"))
     third = evolve(second, columns("a list<int>; b long"))
-    every = [first, second, third]
+    every = by_id(first, second, third)
 
-    assert list_former_names(every[:2], second) == {"a": ("a", "a_v0")}
+    assert list_former_names(by_id(first, second), second) == {"a": ("a", "a_v0")}
     assert list_former_names(every, third) == {"a": ("a", "a_v0", "a_v1")}
     assert list_former_names(every, third, written=("a", "a_v1", "b")) == {"a": ("a", "a_v0")}
+
+
+def rename(table: Table, old: str, new: str) -> None:
+    with table.update_schema() as update:
+        update.rename_column(old, new)
+
+
+def replace(table: Table, old: str, new: str, kind: IcebergType) -> None:
+    """Change a column's type as an accepted change of the stream file does."""
+    rename(table, old, f"{new}_v{table.schema().schema_id}")
+    with table.update_schema() as update:
+        update.add_column(new, kind)
+
+
+def former(table: Table, *written: str) -> dict[str, tuple[str, ...]]:
+    return list_former_names(table.schemas(), table.schema(), written)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    catalog = SqlCatalog("c", uri="sqlite:///:memory:", warehouse=str(tmp_path))
+    catalog.create_namespace("n")
+    yield catalog.create_table("n.t", Schema(NestedField(1, "doc", StringType())))
+    catalog.close()
+
+
+def test_a_renamed_column_whose_type_had_changed_means_the_one_set_aside_too(table: Table) -> None:
+    replace(table, "doc", "doc", BinaryType())
+    rename(table, "doc", "body")
+    meant = ("body", "doc_v0")
+
+    assert former(table, "body") == {"doc": meant, "body": meant}
+
+    rename(table, "doc_v0", "old")
+    meant = ("body", "old")
+
+    assert former(table, "body") == dict.fromkeys(("doc", "doc_v0", "body"), meant)
+
+
+def test_a_change_of_case_and_type_means_both_columns_by_both_names(table: Table) -> None:
+    replace(table, "doc", "Doc", BinaryType())
+    meant = ("Doc", "Doc_v0")
+
+    assert former(table, "Doc") == {"doc": meant, "Doc": meant}
+
+
+def test_a_column_renamed_before_another_got_its_name_is_not_meant_by_it(table: Table) -> None:
+    rename(table, "doc", "body")
+    with table.update_schema() as update:
+        update.add_column("doc", LongType())
+    replace(table, "doc", "doc", StringType())
+
+    assert former(table, "body", "doc") == {"doc": ("doc", "doc_v2")}
