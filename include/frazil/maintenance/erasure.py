@@ -60,7 +60,7 @@ from frazil.maintenance.erasure_keys import (
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
 from frazil.maintenance.row_deletion import delete_rows, forget_removed_files, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.quality.sql import quote_name
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.schemas.merge import find_earlier_columns
@@ -363,14 +363,24 @@ def _list_earlier_columns(table: Table, erased: ErasedKeys) -> Iterator[str]:
                 yield f"{name}: {typed}, {aside}, is searched too"
             if missed:
                 yield (
-                    f"{name}: {typed}, {aside}, has no such value as {missed} of "
-                    f"{count_noun(len(values), 'key')}: erase its rows by another column"
+                    f"{name}: {missed:,} of {len(values):,} keys cannot be a value of {typed}, "
+                    f"{aside}; if rows hold it there, erase them by another column"
                 )
         for each in find_earlier_columns(table.schemas(), schema, column).unproven:
+            advice = _tell_how(erased, column, each)
             yield (
                 f"{name}: {each} may have been {aside}, and is not searched, since the metadata "
-                f"has lost the schema that proves it: --key {each}=VALUE erases by it"
+                f"has lost the schema that proves it: to erase by it, {advice}"
             )
+
+
+def _tell_how(erased: ErasedKeys, column: str, other: str) -> str:
+    """Tell how to give the same keys by another column; a part of a key is no key."""
+    names = [*erased.whole[0]] if erased.whole else []
+    if column not in names:
+        return f"give {other}=VALUE by {name_field('keys', 'key')}"
+    line = ",".join(other if name == column else name for name in names)
+    return f"give a CSV file by {name_field('keys_file')} whose first line is {line}"
 
 
 def _list_kafka(work: Workspace, deleted: Coordinates) -> Iterator[str]:
@@ -398,7 +408,8 @@ def _list_unsearched(erased: ErasedKeys) -> Iterator[str]:
     if not erased.raw:
         yield (
             "only dead letters of the rows above were found: values of dead letters are not "
-            f"searched; --key {RAW_KEY}=VALUE finds dead letters by the record's key"
+            f"searched; give {RAW_KEY}=VALUE by {name_field('keys', 'key')} to find them by the "
+            "record's key"
         )
 
 

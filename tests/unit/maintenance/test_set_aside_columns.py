@@ -23,6 +23,7 @@ from frazil.maintenance.erasure import erase, plan_erasure
 from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
 from frazil.maintenance.messages import Erased, ErasureRequest
 from frazil.maintenance.row_expiry import expire_rows
+from frazil.messages import errors_of_forms
 from frazil.schemas.evolution import accept_schema
 from frazil.state_tables.tables import ensure_state_table
 from frazil.streams.models import Stream
@@ -143,10 +144,10 @@ def test_a_text_that_the_earlier_type_writes_otherwise_is_another_key(
     done = run(work, "customer=03", "customer=2")
 
     assert (done.rows, changed.rows()) == (2, {0, 1, 3, 4})
-    assert (
-        "customer_v0 (int), set aside when the type of customer changed, has no such" in done.text
+    told = (
+        "1 of 2 keys cannot be a value of customer_v0 (int), set aside when the type of customer "
     )
-    assert "1 of 2 keys: erase its rows by another column" in done.text
+    assert f"{told}changed; if rows hold it there, erase them by another column" in done.text
 
 
 def test_every_earlier_type_is_searched_also_after_a_rename(tmp_path: Path) -> None:
@@ -183,8 +184,8 @@ def test_an_earlier_type_that_no_key_has_is_named(tmp_path: Path) -> None:
 
     done = run(work, "customer=3")
 
-    told = "customer_v0 (double), set aside when the type of customer changed, has no such value as"
-    assert (done.rows, f"{told} 1 of 1 key: " in done.text) == (0, True)
+    told = "1 of 1 keys cannot be a value of customer_v0 (double), set aside when"
+    assert (done.rows, told in done.text) == (0, True)
     changed.lake.close()
 
 
@@ -327,7 +328,32 @@ def test_a_column_whose_proof_is_lost_is_named_and_not_searched(
 
     assert changed.rows() == {0, 1, 2, 3, 5}
     assert "customer_v0 may have been set aside when the type of customer changed" in text
-    assert "--key customer_v0=VALUE erases by it" in text
+    assert "to erase by it, give customer_v0=VALUE by --key" in text
+
+
+def test_whole_keys_whose_proof_is_lost_are_never_told_to_be_given_in_part(
+    work: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Table, "schemas", lambda table: {1: table.schema()})
+    file = tmp_path / "keys.csv"
+    file.write_text("shop,customer\na,3\n")
+
+    text = run(work, keys_file=str(file)).text
+
+    assert "give a CSV file by --keys-file whose first line is shop,customer_v0" in text
+    assert "=VALUE by --key to erase" not in text
+
+
+def test_advice_names_the_fields_of_a_form(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Table, "schemas", lambda table: {1: table.schema()})
+
+    with errors_of_forms():
+        text = run(work, "customer=3").text
+
+    assert "to erase by it, give customer_v0=VALUE by keys" in text
+    assert "--" not in text.replace("--no-dry-run", "")
 
 
 def test_a_column_of_that_name_whose_values_were_never_this_columns_is_not_searched(
