@@ -216,11 +216,13 @@ class ColumnHistory:
         if older >= column or first not in old_names:
             return False
         aside = _read_set_aside(old_names[first], names[first])
-        if aside is not None and aside in self._schemas:
-            had = aside < first and _has_same_end(old_names.get(aside, ""), names[first])
-            return had and (not self._lacks_schema(aside, first) or None)
         if aside is not None:
-            return None if aside < first else False
+            older_names = {n: old for n, old in old_names.items() if n < first}
+            had = {n for n, old in older_names.items() if _has_same_end(old, names[first])}
+            if aside in had:
+                return not self._lacks_schema(aside, first) or None
+            is_lost = aside < first and aside not in self._schemas
+            return None if had or is_lost else False
         numbers = [
             number
             for (number, old), name in product(old_names.items(), {*names.values()})

@@ -91,9 +91,10 @@ def test_a_column_that_was_not_set_aside_from_this_one_is_none_of_its_earlier_on
         (["a int", "a string", "a string; b date"], [1], "a", "a_v0"),
         (["a int", "a string", "a_v0 -> old_a"], [1], "a", "old_a"),
         (["a int", "a string", "a_v0 -> old_a"], [0], "a", "old_a"),
+        (["a int", "a -> a_v7", "a_v7 int; a string"], [], "a", "a_v7"),
     ],
 )
-def test_a_column_is_unproven_where_the_metadata_has_lost_a_schema(
+def test_a_column_is_unproven_where_a_schema_is_lost_or_the_number_is_another(
     steps: list[str], lost: list[int], path: str, found: str
 ) -> None:
     schemas = make_history(*steps)
