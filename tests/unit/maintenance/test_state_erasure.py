@@ -224,7 +224,6 @@ def named(tmp_path: Path) -> StateLake:
         (["name="], {(1, ""), (2, "")}),
         ("id,name\n2,\n\n9,\n", {(2, "")}),
         ("name,id\n,1\nx,2\n", {(1, ""), (2, "x")}),
-        ('name\n\n""\n', {(1, ""), (2, "")}),
     ],
 )
 def test_an_empty_text_of_a_key_selects_no_other_key(

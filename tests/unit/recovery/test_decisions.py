@@ -105,7 +105,7 @@ def test_what_a_topic_created_again_has_lost_counts_from_its_own_begin(
     assert check_chain(trace_steps(lake.history, "orders")) == ()
     lost, kept = locate_offset(work, "orders", 0, 20), locate_offset(work, "orders", 0, 60)
     assert (lost.kind, lost.snapshot_id) == (keys.GAP, decision.snapshot_id)
-    assert "has the one of this offset from before the topic was created again" in lost.reason
+    assert "has the record that was at this offset before" in lost.reason
     assert kept.kind == keys.INGEST
 
 
