@@ -104,7 +104,7 @@ def test_the_approval_task_asks_airflow_for_connections_and_ends_with_our_error(
         task.execute(Context(params={"stream": "orders"}, run_id="r"))  # type: ignore[typeddict-item]
 
 
-def test_a_dry_run_whose_rollback_is_cleared_asks_nobody(
+def test_a_dry_run_whose_rollback_is_cleared_asks_for_no_approval(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))

@@ -190,11 +190,13 @@ def test_a_choice_of_dead_letters_may_have_several_ranges_of_a_partition() -> No
         task.run(task.plan)
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+@pytest.mark.parametrize(
+    "task",
+    [task for task in TASKS if task.dag != "replay_dead_letters"],  # there it only shows letters
+    ids=lambda task: task.name,
+)
 @pytest.mark.usefixtures("dags")
 def test_of_a_dry_run_a_task_that_is_cleared_writes_nothing(task: Task) -> None:
-    if task.dag == "replay_dead_letters":
-        pytest.skip("its only task after the form is the one that shows what would be restored")
     with pytest.raises(ConfigurationError, match="this plan is a dry run"):
         task.run(make_dry(task.plan), dry_run=True)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from support.local_spark import local_spark
 
 from frazil_spark.unavailable_values import (
     DELETES,
@@ -35,24 +36,8 @@ MOVED = ([("__debezium.oldkey", b"{}")],)
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[1]").appName("moved-rows")
-    options = {
-        "spark.driver.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    with pytest.MonkeyPatch.context() as patch:
-        # A Connect session of another test leaves its mode behind in this process.
-        for variable in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
-            patch.delenv(variable, raising=False)
-        session = builder.getOrCreate()
+    with local_spark("moved-rows", {}) as session:
         yield session
-        session.stop()
 
 
 def read_history(spark: SparkSession, one: str | None, other: str | None) -> DataFrame:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from spark.parity import GOOD, Comparison, compare_frames, count_frames, write_frames
 from spark.random_rows import COLUMNS, draw_table
 from spark.random_suites import ARGUMENTS, draw_suite
+from support.local_spark import local_spark
 
 from frazil.quality.compiler import ONE_PASS_TYPES, compile_suite
 from frazil.quality.expectations import Suite
@@ -46,28 +47,10 @@ WHOLE, SAMPLE = Size(SUITES, 20), Size(30, 10)
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[1]").appName("quality-parity")
-    options = {
-        "spark.driver.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        # Far from UTC, with summer time: no verdict may depend on it.
-        "spark.sql.session.timeZone": "America/New_York",
-    }
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    with pytest.MonkeyPatch.context() as patch:
-        # A Connect session of another test leaves its mode behind in this process.
-        for variable in ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"):
-            patch.delenv(variable, raising=False)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
+    # Far from UTC, with summer time: no verdict may depend on it.
+    zone = {"spark.sql.session.timeZone": "America/New_York"}
+    with local_spark("quality-parity", {"spark.sql.adaptive.enabled": "false", **zone}) as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture(scope="module")

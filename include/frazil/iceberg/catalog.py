@@ -386,8 +386,8 @@ def translated_errors(doing: str) -> Iterator[None]:
 
 
 _OF_SETTINGS = (
-    *(ValueError, UnicodeEncodeError),
-    *(TypeError, NotImplementedError, AttributeError),
+    *(ValueError, UnicodeEncodeError, TypeError, AttributeError),
+    NotImplementedError,  # a client's, for a setting that it does not support
 )
 """Classes, and no subclasses of ours, that a client raises for a setting or for a value."""
 

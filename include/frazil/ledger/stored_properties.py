@@ -52,7 +52,7 @@ def read_property(
         unset = f"`ALTER TABLE {table} UNSET TBLPROPERTIES ('{key}')`; {without}"
         newer = "run the newer release that wrote it; if it was edited by hand, "
         raise UnknownStateError(
-            f"table {table}: property {key} cannot be read ({_describe(error)}): {text[:200]}; "
+            f"table {table}: property {key} cannot be read ({_describe(error)}); "
             "nothing was written",
             f"{newer if _is_newer(error) else ''}{unset}",
         ) from error

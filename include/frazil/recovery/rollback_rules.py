@@ -329,7 +329,7 @@ def describe_rollback(
 
 
 def add_earlier_rollbacks(plan: RecoveryPlan, history: History, now_ms: int) -> RecoveryPlan:
-    """Add to a plan the rows of this table's rollbacks of the last day that nobody approved.
+    """Add to a plan the rows of this table's rollbacks of the last day without an approval.
 
     Many small rollbacks need the same approval as a large one. An approval is also one of the
     rollbacks before it, which its question tells. A later rollback takes an earlier one off main,

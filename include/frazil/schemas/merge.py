@@ -244,5 +244,5 @@ def _read_set_aside(column: str, name: str) -> int | None:
 
 
 def _has_same_end(one: str, other: str) -> bool:
-    """Return whether two paths end in the same name, in upper or lower case."""
+    """Return whether two paths end in the same name, without regard to case."""
     return one.lower().rpartition(".")[2] == other.lower().rpartition(".")[2]

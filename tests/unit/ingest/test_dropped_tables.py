@@ -24,7 +24,7 @@ JANE = Author("jane@example.org", "dropped by mistake")
 
 @pytest.fixture
 def dropped(lake: Lake, work: Workspace) -> Workspace:
-    """Give a stream of two batches whose table somebody has dropped."""
+    """Give a stream of two batches whose table was dropped."""
     lake.ingest(3, 2)
     lake.ingest(5, 4)
     archive_all_entries(lake.store, lake.history)
