@@ -12,11 +12,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import stamina
 from conformance.sites import AIRFLOW, PARTS, START_SECONDS, log_in, name_executor, start_part
 from conftest import REPO, Lab, Stack, good_values
 from faults.rest_catalog import find_free_port
 
 from e2e.conftest import Airflow
+from frazil.errors import StackError
 
 pytestmark = pytest.mark.stack
 
@@ -74,6 +76,12 @@ def start_airflow(stack: Stack, streams: Path, home: Path, **extra: str) -> Iter
         yield Airflow(log_in(environment), streams, home, environment["AIRFLOW__API__BASE_URL"])
 
 
+@stamina.retry(on=StackError, attempts=5)
+def unpause(airflow: Airflow, dag: str) -> None:
+    """Unpause a DAG; the API answers 500 while another part of Airflow writes to SQLite."""
+    airflow.api.request("PATCH", f"/dags/{dag}", {"is_paused": False})
+
+
 @pytest.mark.core
 def test_a_stock_airflow_publishes_a_batch(lab: Lab, tmp_path: Path) -> None:
     dag = f"ingest__{lab.stream}"
@@ -83,7 +91,7 @@ def test_a_stock_airflow_publishes_a_batch(lab: Lab, tmp_path: Path) -> None:
 
     with start_airflow(lab.stack, lab.folder, tmp_path / "airflow") as airflow:
         airflow.api.wait_for_dag(dag, START_SECONDS)
-        airflow.api.request("PATCH", f"/dags/{dag}", {"is_paused": False})
+        unpause(airflow, dag)
         ended = airflow.states(dag, airflow.run(dag))
         pools = airflow.api.request("GET", "/pools")["pools"]
 
@@ -115,7 +123,7 @@ def test_the_watch_names_the_pool_that_nobody_created_and_the_task_goes_on_once_
         lab.stack, lab.folder, tmp_path / "airflow", FRAZIL_TABLE_POOLS="true"
     ) as airflow:
         airflow.api.wait_for_dag(dag, START_SECONDS)
-        airflow.api.request("PATCH", f"/dags/{dag}", {"is_paused": False})
+        unpause(airflow, dag)
         body = {"logical_date": None, "conf": {}}
         run_id = airflow.api.request("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"]
         run = f"/dags/{dag}/dagRuns/{run_id}"
