@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-ROOTS = ("include", "spark_jobs", "tests", "tests/spark")
+ROOTS = ("include", "spark_jobs", "tests", "tests/spark", "tests/bench")
 """Folders from which tests import, the first that has a module."""
 OTHERS = {"airflow"}
 """Packages that are installed, and whose names folders of tests have too."""
