@@ -35,14 +35,14 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from faults.auditor import audit_table
-from faults.state_auditor import StateRules, audit_state_table
+from faults.state_auditor import StateRules, audit_state_table, is_moved, place_of
+from faults.storm_records import Changes, Events, Rows
 from frazil.failpoints import FAILPOINTS
 from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 
 REPO = Path(__file__).parents[2]
 FRAZIL = Path(sys.executable).with_name("frazil")
 PERSON = ("--by", "chaos@example.org", "--reason", "chaos")
-BAD = (b"no json", b"", None, b'{"name":"no id"}', b'{"id":"text"}', b"[]", b'{"id":1,"x":NaN}')
 PLAIN = {"convert": "json", "columns": {"id": "long!", "name": "string"}}
 UPSERT = {"mode": "upsert", "id_columns": ["id"], "partition_by": ["bucket(id, 3)"]}
 CHANGES = {"id": "long!", "name": "string", "op": "string!", "at": "long!"}
@@ -65,7 +65,8 @@ STATES = {
     "captured": StateRules("captured", "lab.captured", ("id",), operation="_op", has_events=True),
 }
 """Streams with state tables, as their auditor knows them."""
-KEYS, UNAVAILABLE = 300, "__debezium_unavailable_value"
+RECORDS: Mapping[str, type[Rows]] = {"upserted": Changes, "captured": Events}
+"""What streams with state tables send; the others send rows."""
 ERROR_NAME = re.compile(r"^([A-Z][A-Za-z]+): ", re.MULTILINE)
 RUN_SECONDS = 240
 NEEDED = (
@@ -76,6 +77,8 @@ NEEDED = (
     "answered",
     "replayed",
     "maintenance",
+    *(f"{stream}: keys deleted" for stream in STATES),
+    "captured: keys changed",
 )
 OF_LONG_STORMS, LONG_MINUTES = ("kafka killed", "spark_connect killed"), 20
 """What has to have happened, for a storm to prove anything."""
@@ -173,9 +176,11 @@ def produce(storm: Storm, stream: str, rnd: random.Random) -> None:
     """Send good and bad records, some in transactions that are aborted; grow the topic once."""
     bootstrap = storm.facts["kafka"]["bootstrap"]
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0}
-    number, partitions = 0, 2
+    settings |= {"enable.idempotence": True}  # keeps the order, as Kafka Connect does
+    records, partitions = RECORDS.get(stream, Rows)(rnd), 2
     while not storm.is_over:
         is_transaction = rnd.random() < 0.3
+        is_sent = not is_transaction
         name = {"transactional.id": f"{stream}-{secrets.token_hex(4)}"} if is_transaction else {}
         with contextlib.suppress(KafkaException, BufferError):
             producer = Producer({**settings, **name, "message.timeout.ms": 60_000})
@@ -183,38 +188,23 @@ def produce(storm: Storm, stream: str, rnd: random.Random) -> None:
                 producer.init_transactions(30)
                 producer.begin_transaction()
             for _ in range(rnd.randrange(20, 400)):
-                number += 1
-                key, good = make_record(stream, rnd, number)
-                is_bad = rnd.random() < 0.03
-                value = rnd.choice(BAD) if is_bad else json.dumps(good).encode()
-                # Without a sequence the changes of a key must stay in one partition.
-                place = key % 2 if stream == "captured" else rnd.randrange(partitions)
-                producer.produce(stream, value=value, partition=place)
+                for value, key, place, headers in records.draw():
+                    number = rnd.randrange(partitions) if place is None else place
+                    producer.produce(stream, value, key, partition=number, headers={**headers})
             producer.flush(60)
             if is_transaction and rnd.random() < 0.5:
                 producer.abort_transaction(30)
             elif is_transaction:
                 producer.commit_transaction(30)
+                is_sent = True
             storm.outcomes["sent"] += 1
+        if is_sent:
+            records.keep()
+        else:
+            records.forget()
         if rnd.random() < 0.01 and grow(storm, stream):
             partitions = 3
         storm.rest(rnd.uniform(0.5, 4))
-
-
-def make_record(stream: str, rnd: random.Random, number: int) -> tuple[int, Mapping[str, object]]:
-    """Return a record's key and value: a new row, a change, or an event without a large value."""
-    if stream not in STATES:
-        return number, {"id": number, "name": f"n{number}"}
-    key, operation = rnd.randrange(KEYS), rnd.choice("crruuuud")
-    name = f"{key}/{number}"
-    if stream == "upserted":
-        at = max(0, number - rnd.choice((0, 0, 1, 50)))
-        return key, {"id": key, "name": name, "op": operation, "at": at}
-    doc = UNAVAILABLE if operation == "u" and rnd.random() < 0.5 else f"doc {name}"
-    row = {"id": key, "name": name, "doc": doc}
-    source = {"ts_ms": 1, "db": "shop", "schema": "public", "table": "t", "lsn": number}
-    before, after = ({"id": key}, None) if operation == "d" else (None, row)
-    return key, {"before": before, "after": after, "source": source, "op": operation}
 
 
 def grow(storm: Storm, stream: str) -> bool:
@@ -387,9 +377,16 @@ def judge_state(storm: Storm, stream: str) -> None:
     merged = storm.frazil("merge", stream)
     with load_catalog("lake", **storm.facts["catalog"]["properties"]) as catalog:  # type: ignore[arg-type]
         found = audit_state_table(catalog, STATES[stream])
-        rows = catalog.load_table(f"lab.{stream}").scan().to_arrow().num_rows
+        tables = (catalog.load_table(name) for name in (f"lab.{stream}", name_table(stream)))
+        rows, changes = (table.scan().to_arrow().to_pylist() for table in tables)
     storm.findings += [f"{stream}: {invariant}: {text}" for invariant, text in found]
-    storm.outcomes[f"{stream}: rows of the state"] = rows
+    storm.outcomes[f"{stream}: rows of the state"] = len(rows)
+    had_rows = {row["id"] for row in changes if row[STATES[stream].operation] != "d"}
+    storm.outcomes[f"{stream}: keys deleted"] = len(had_rows - {row["id"] for row in rows})
+    if STATES[stream].has_events:
+        moved = {place_of(row) for row in changes if is_moved(row)}
+        whole = [row for row in rows if row["doc"] is not None]  # filled from the old key
+        storm.outcomes[f"{stream}: keys changed"] = sum(place_of(row) in moved for row in whole)
     if merged.returncode or not rows:
         storm.findings.append(f"{stream}: the state is not merged: {merged.stdout}{merged.stderr}")
 
