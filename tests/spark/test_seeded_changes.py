@@ -1,7 +1,7 @@
 """A thousand seeded change logs through Kafka, `frazil run` and its merge; a dictionary folds them.
 
 Each log has keys of its own, so that a batch has changes of all logs. Between merges the history is
-trimmed.
+trimmed. `make test` draws twenty logs, others with each seed.
 """
 
 import random
@@ -16,9 +16,11 @@ from support.state_lake import age_tables
 
 from frazil.streams.loading import load_stream
 
-pytestmark = [pytest.mark.stack, pytest.mark.long]
+pytestmark = pytest.mark.stack
 LOGS, MERGES, TRIMS = 500, 20, 6
-SAMPLED_LOGS, SAMPLED_MERGES = 10, 2
+SAMPLED_LOGS, SAMPLED_MERGES = 50, 4
+FEW_LOGS, FEW_MERGES = 10, 2
+"""Of each order: `make test` has twenty logs."""
 LOGS_ALONE, MERGES_ALONE = 20, 5
 
 
@@ -72,6 +74,17 @@ def find_differences(lab: Lab, by: str, logs: int, merges: int) -> list[str]:
     return [f"first seed {first}: {finding}" for finding in findings]
 
 
+@pytest.mark.core
+@pytest.mark.parametrize("by", ["sequence", "offset"])
+def test_the_state_is_the_fold_of_ten_logs(
+    lab: Lab, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FRAZIL_HOME", str(lab.stack.home))
+
+    assert find_differences(lab, by, FEW_LOGS, FEW_MERGES) == []
+
+
+@pytest.mark.long
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("by", ["sequence", "offset"])
 def test_the_state_is_the_fold_of_every_log(
@@ -83,6 +96,7 @@ def test_the_state_is_the_fold_of_every_log(
     assert find_differences(lab, by, logs, merges) == []
 
 
+@pytest.mark.long
 @pytest.mark.storm(1)
 @pytest.mark.parametrize("log", range(LOGS_ALONE))
 def test_the_state_is_the_fold_of_a_log_alone(
