@@ -99,7 +99,8 @@ faults: $(STAMP) ## the failure catalogue (docs/faults.md), each case with its i
 		tests/spark/test_drills.py tests/spark/test_quality_parity.py tests/spark/test_random_values.py \
 		tests/spark/test_compare.py tests/spark/test_fast_path_files.py tests/spark/test_late_records.py \
 		tests/spark/test_state_tables.py tests/spark/test_change_event_states.py \
-		tests/spark/test_seeded_changes.py tests/e2e/test_stack.py $(SHARED)
+		tests/spark/test_seeded_changes.py tests/spark/test_state_maintenance.py \
+		tests/e2e/test_stack.py $(SHARED)
 
 matrix: $(STAMP) ## each type × partition × operation × format, 10,000 random records per format; prints figures (SEED=…)
 	@seed=$(SEED); test "$$seed" != 0 || seed=$$((RANDOM * 32768 + RANDOM)); echo "matrix: make matrix SEED=$$seed"; \

@@ -1,20 +1,29 @@
 """Maintenance of a state table and its delete memory: the merges go on, no deleted key returns."""
 
+import json
 import os
+import random
 import secrets
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import Stack
+from conftest import REPO, Stack
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 from support.forked import run_frazil
+from support.frozen_erasure import commit_then
 from support.lake import append
 from support.planted_values import find_in_files, lists_removed_files
 from support.stack_lake import let_days_pass, make_files_old
@@ -310,14 +319,19 @@ def find_planted(lake: StackStateLake, name: str) -> list[Path]:
     return find_in_files(files, (PLANTED, NAME))
 
 
+@pytest.mark.storm(3)
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "failpoint", ["erase.before-letters", "erase.after-state", "erase.before-manifests"]
 )
 def test_a_killed_erasure_leaves_the_state_to_the_next_merge_and_the_next_erasure(
-    stack: Stack, lake: StackStateLake, failpoint: str
+    stack: Stack, lake: StackStateLake, failpoint: str, seed: int
 ) -> None:
-    merge_changes(lake, Change(PLANTED, "c", 1, NAME), Change(1, "c", 1, "one"))
-    merge_changes(lake, Change(PLANTED, "d", 2, NAME))
+    dice = random.Random(seed)
+    for at, operation in enumerate("c" + "".join(dice.choices("ud", k=seed)) + "d"):
+        others = [Change(n, dice.choice("cud"), dice.randrange(9), f"{n}/{at}") for n in range(4)]
+        merge_changes(lake, Change(PLANTED, operation, at, NAME), *others, Change(9, "d", at))
+    expected = {n: row for n, row in lake.expected(by_sequence).items() if n != PLANTED}
     who = ("--by", "jane@example.org", "--reason", "request 12", "--no-dry-run")
     command = ("erase", lake.stream.stream, "--key", f"id={PLANTED}", *who)
     environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
@@ -330,9 +344,121 @@ def test_a_killed_erasure_leaves_the_state_to_the_next_merge_and_the_next_erasur
 
     assert (merged.rebuilt != "") == (failpoint == "erase.before-letters")
     assert finished.code == 0, finished.out + finished.err
-    assert lake.rows() == {1: ("one", 1, 1)}
+    assert lake.rows() == expected
     for name in (lake.stream.table.name, lake.state_name, f"{lake.state_name}__deletes"):
         table = lake.store.load(name)
         assert PLANTED not in table.scan().to_arrow()["id"].to_pylist()
         assert not lists_removed_files(table)
     assert audit_state(lake.store, lake.stream).findings == ()
+
+
+WANTED = {
+    "keys": [f"id={PLANTED}"],
+    "by": "jane@example.org",
+    "reason": "request 12",
+    "dry_run": False,
+}
+
+
+def test_a_delete_that_a_merge_records_while_its_key_is_erased_is_found(
+    lake: StackStateLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge_changes(lake, Change(PLANTED, "c", 1, NAME), Change(1, "c", 1, "one"))
+    lake.produce(PLANTED % 2, Change(PLANTED, "d", 2))
+    stalled = stall_merge(lake)
+    assert load(lake, "__deletes").scan().count() == 0
+    act = commit_then(lake.state_name, stalled.go_on)
+    monkeypatch.setattr(SqlCatalog, "commit_table", act)
+    wanted = ErasureRequest.model_validate({**WANTED, "stream": lake.stream.stream})
+
+    done = erase(lake.work, plan_erasure(lake.work, wanted), wanted)
+
+    assert stalled.is_done
+    assert (done.outcome, done.rows) == ("ERASED", 2)
+    assert PLANTED not in load(lake, "__deletes").scan().to_arrow()["id"].to_pylist()
+    lake.merge()
+    assert lake.rows() == {1: ("one", 1, 1)}
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+@pytest.mark.storm(1)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("failpoint", ["remove.before-commit", "remove.after-commit"])
+def test_an_erasure_that_is_killed_in_its_second_search_is_finished_by_the_next(
+    lake: StackStateLake, failpoint: str, seed: int
+) -> None:
+    dice = random.Random(seed)
+    for at in range(seed + 1):
+        others = [Change(n, dice.choice("cu"), dice.randrange(9), f"{n}/{at}") for n in range(4)]
+        merge_changes(lake, Change(PLANTED, "u", at, NAME), *others)
+    lake.produce(PLANTED % 2, Change(PLANTED, "d", 9), Change(dice.randrange(4), "d", 9))
+    expected = {n: row for n, row in lake.expected(by_sequence).items() if n != PLANTED}
+    stalled = stall_merge(lake)
+    wanted = {**WANTED, "stream": lake.stream.stream}
+    with frozen_erasure(lake, wanted, FRAZIL_FAILPOINT=failpoint) as erasure:
+        stalled.go_on()
+        erasure.send_signal(signal.SIGCONT)
+        assert erasure.wait(240) == -signal.SIGKILL
+    is_there = PLANTED in load(lake, "__deletes").scan().to_arrow()["id"].to_pylist()
+    assert is_there == (failpoint == "remove.before-commit")
+    lake.merge()
+    request = ErasureRequest.model_validate(wanted)
+    erase(lake.work, plan_erasure(lake.work, request), request)
+
+    assert lake.rows() == expected
+    for suffix in ("", "__changes", "__deletes"):
+        assert PLANTED not in load(lake, suffix).scan().to_arrow()["id"].to_pylist()
+        assert not lists_removed_files(load(lake, suffix))
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+@contextmanager
+def frozen_erasure(
+    lake: StackStateLake, request: dict[str, object], **environment: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """Start an erasure, give it when it stands still behind its commit on the state, and end it."""
+    stream = lake.stream.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    given = {"folder": str(lake.folder), "stream": stream, "request": request}
+    process = subprocess.Popen(
+        [sys.executable, str(REPO / "tests" / "support" / "frozen_erasure.py")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(given))
+        process.stdin.close()
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1]), "it ended"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def stall_merge(lake: StackStateLake) -> "Stalled":
+    """Publish what was produced, and plan a merge whose job has not begun."""
+    lake.ingest_all()
+    stalled = Stalled(work := lake.work)
+    vars(work)["engine"] = stalled
+    with pytest.raises(UnavailableError):
+        run_merge(work)
+    return stalled
+
+
+class Stalled:
+    """The engine of a workspace whose job begins later than its process waits."""
+
+    def __init__(self, work: Workspace) -> None:
+        """Begin with no job."""
+        self._engine, self.is_done = work.engine, False
+        self._job: Callable[[], Message] | None = None
+
+    def run_job(self, name: str, request: Message, result: type[Result]) -> Result:
+        self._job = partial(self._engine.run_job, name, request, result)
+        raise UnavailableError("Spark does not answer", "run again")
+
+    def go_on(self) -> None:
+        self.is_done = True
+        assert self._job is not None
+        self._job()

@@ -456,26 +456,33 @@ def test_a_field_that_only_the_state_has_is_null(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.storm(1)
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "failpoint", [*(n for n in FAILPOINTS if n.startswith(("merge.", "seal.")))]
 )
 def test_a_killed_merge_changes_nothing_twice(
-    stack: Stack, lake: StackStateLake, failpoint: str
+    stack: Stack, lake: StackStateLake, failpoint: str, seed: int
 ) -> None:
-    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "c", 1, "two"))
-    lake.ingest_all()
+    one, two, three, dice = 101, 102, 103, random.Random(seed)
+
+    def ingest(partition: int, *changes: Change) -> None:
+        lake.produce(partition, *changes)
+        produce_randomly(lake, dice, keeps_partition=False)
+        lake.ingest_all()
+
+    ingest(0, Change(one, "c", 1, "one"), Change(two, "c", 1, "two"))
     lake.merge()
-    lake.produce(1, Change(1, "d", 2), Change(2, "u", 2, "new"), Change(3, "d", 9))
-    lake.ingest_all()
+    ingest(1, Change(one, "d", 2), Change(two, "u", 2, "new"), Change(three, "d", 9))
     environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
     environment |= {"FRAZIL_STREAMS": str(lake.folder), "FRAZIL_FAILPOINT": failpoint}
     killed = run_frazil(("merge", lake.stream.stream), environment, 240)
     assert killed.code == -9 or "SIGKILL" in killed.err, killed.out + killed.err
 
     lake.merge()
-    lake.produce(0, Change(1, "u", 1, "late"), Change(3, "c", 3, "late"))
-    lake.ingest_all()
+    ingest(0, Change(one, "u", 1, "late"), Change(three, "c", 3, "late"))
     lake.merge()
 
-    assert lake.rows() == lake.expected(by_sequence) == {2: ("new", 1, 1)}
+    rows = lake.rows()
+    assert rows == lake.expected(by_sequence)
+    assert {key: row[0] for key, row in rows.items() if key >= one} == {two: "new"}
     assert audit_state(lake.store, lake.stream).findings == ()
