@@ -135,6 +135,36 @@ def test_real_messages_without_schemas_and_columns_that_the_source_got_later(lab
     assert_exactly_once(lab, "--values")
 
 
+def test_a_waived_truncate_leaves_the_rows_of_a_state_table(lab: Lab) -> None:
+    columns = {"id": "long!", "name": "string"}
+    lab.write_stream(
+        value={"convert": "json", "transform": "flatten_debezium", "columns": columns},
+        table={"name": lab.table, "mode": "upsert", "id_columns": ["id"]},
+        order="kafka",
+    )
+    lab.create_topic(partitions=1)
+    first = [event("c", f'{{"id": {n}, "name": "one"}}', f'{{"id": {n}}}') for n in (1, 2)]
+    send(lab.stack.bootstrap, lab.topic, first)
+    lab.drain()
+    third = event("c", '{"id": 3, "name": "later"}', '{"id": 3}')
+    send(lab.stack.bootstrap, lab.topic, [event("t", key=None), third])
+
+    blocked = lab.frazil("run", lab.stream)
+    before = {row["id"] for row in read_rows(lab)}
+    batch = blocked.err.partition("--batch ")[2].partition(" ")[0]
+    decision = ("--batch", batch, "--by", "ann", "--reason", "x", "--no-dry-run")
+    waived = lab.frazil("waive", lab.stream, *decision)
+    lab.drain()
+    audited = lab.frazil("audit", lab.stream)
+
+    assert (blocked.code, waived.code, audited.code) == (1, 0, 0), waived.err + audited.err
+    assert "1 event says that the source table was truncated" in blocked.err
+    assert f"{lab.table} would keep the truncated rows" in blocked.err
+    assert (before, {row["id"] for row in read_rows(lab)}) == ({1, 2}, {1, 2, 3})
+    assert count_open_letters(lab) == {"truncate": 1}
+    assert "4 records delivered by Kafka in 2 batches; 3 rows, 1 open dead letter" in audited.out
+
+
 def test_what_cannot_be_read_is_a_dead_letter_with_its_reason(lab: Lab) -> None:
     columns = {"id": "long!", "name": "string", "amount": "decimal(9,2)", "at": "timestamp"}
     good = event("c", '{"id": 1, "amount": 12.50, "at": "2026-01-01T00:00:00"}')

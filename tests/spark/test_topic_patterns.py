@@ -8,6 +8,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from conftest import Lab, good_values
 from faults.judges import assert_audited
+from support.change_events import Message, send, write_json_event
+from support.registry_lab import read_table
 
 pytestmark = pytest.mark.stack
 
@@ -86,6 +88,70 @@ def test_each_topic_of_a_pattern_has_its_table_and_a_broken_one_stops_no_other(l
     audited = replace(lab, stream=f"{lab.stream}__orders")
     assert_audited(audited, table=f"lab.{lab.stream}_orders")
     assert lab.frazil("audit", audited.stream).code == 0
+
+
+TYPES = {"id": "int32", "name": "string"}
+
+
+def send_events(lab: Lab, name: str, *changes: tuple[str, int, str]) -> None:
+    """Send change events of rows: operation, key and name."""
+    events = [write_json_event(op, TYPES, {"id": key, "name": text}) for op, key, text in changes]
+    send(lab.stack.bootstrap, f"{lab.stream}.public.{name}", events)
+
+
+def with_other_key(message: Message) -> Message:
+    """Write the event of a source whose primary key has got a second column."""
+    key = json.loads(message[0] or b"")
+    key["schema"]["fields"].append({"type": "int32", "optional": False, "field": "zone"})
+    key["payload"]["zone"] = 7
+    return json.dumps(key).encode(), message[1]
+
+
+def test_change_events_of_each_topic_are_merged_and_a_changed_key_stops_only_its_own(
+    lab: Lab,
+) -> None:
+    names = ("customers", "items", "orders")
+    lab.write_stream(
+        source={"topic_pattern": rf"{lab.stream}\.public\.(?P<t>.+)"},
+        value={
+            "convert": "json",
+            "transform": "flatten_debezium",
+            "columns": {"id": "int", "name": "string"},
+        },
+        table={
+            "name": f"lab.{lab.stream}_{{t}}",
+            "mode": "upsert",
+            "id_columns": "_from_debezium_key_",
+        },
+        order="kafka",
+    )
+    admin = lab.admin
+    for name in names:
+        topic = f"{lab.stream}.public.{name}"
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+        send_events(lab, name, ("c", 1, f"{name} one"), ("c", 2, "two"))
+    assert refresh(lab) == 0
+    assert [run(lab, name) for name in names] == [0, 0, 0]
+    for name in names:
+        events = [write_json_event("u", TYPES, {"id": 1, "name": "zoned"})] * 2
+        if name == "items":
+            topic = f"{lab.stream}.public.items"
+            send(lab.stack.bootstrap, topic, [with_other_key(each) for each in events])
+        else:
+            send_events(lab, name, ("u", 1, f"{name} new"), ("d", 2, ""), ("c", 3, "three"))
+
+    runs = {name: lab.frazil("run", f"{lab.stream}__{name}") for name in names}
+
+    assert {name: each.code for name, each in runs.items()} == dict.fromkeys(names, 0) | {
+        "items": 1
+    }
+    assert "2 of 2 records" in runs["items"].err
+    for name in names:
+        of_topic = replace(lab, stream=f"{lab.stream}__{name}")
+        rows = {row["id"]: row["name"] for row in read_table(of_topic, f"lab.{lab.stream}_{name}")}
+        merged = {1: f"{name} new", 3: "three"}
+        assert rows == ({1: "items one", 2: "two"} if name == "items" else merged)
+        assert lab.frazil("audit", of_topic.stream).code == 0
 
 
 def test_a_new_topic_is_a_new_stream_after_a_refresh_or_by_its_run(lab: Lab) -> None:

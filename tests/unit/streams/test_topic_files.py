@@ -224,6 +224,26 @@ def test_state_tables_and_change_events_have_a_table_for_each_topic(folder: Path
     assert (stream.table.name, stream.table.state.name) == ("cdc.orders__changes", "cdc.orders")
 
 
+def test_of_300_topics_each_is_a_stream_and_one_without_a_table_stops_no_other(
+    folder: Path,
+) -> None:
+    text = SHOP.replace("value: {", "value: {transform: flatten_debezium, ")
+    (folder / "shop.yaml").write_text(text + "  mode: upsert\n  id_columns: [id]\n")
+    names = [f"t{number}" for number in range(300)]
+    know(*names, "1bad")
+
+    streams, (error,) = load_readable_streams(folder)
+
+    assert {s.stream for s in streams} == {f"shop__{name}" for name in names}
+    tables = [(s.source.topic, s.table.name, s.table.state and s.table.state.name) for s in streams]
+    expected = {(f"shop.public.{name}", f"cdc.{name}__changes", f"cdc.{name}") for name in names}
+    assert len(tables) == len(expected)
+    assert {*tables} == expected
+    assert "shop.public.1bad" in error.facts
+    assert load_stream(folder, "shop__t299") in streams
+    assert load_named_streams(folder, "shop")[0] == streams
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
