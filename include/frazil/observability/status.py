@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from frazil.errors import ConfigurationError, FrazilError, UnknownStateError
 from frazil.events import find_paused
 from frazil.iceberg.ledger_archive import load_with_history
-from frazil.iceberg.row_changes import collect_offsets, find_rows
 from frazil.iceberg.table_view import TableView
 from frazil.kafka.monitoring_group import is_current, require_own_group
 from frazil.ledger import keys
@@ -47,7 +46,12 @@ from frazil.observability.watch import (
 )
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import find_position
-from frazil.state_tables.state_status import StateStatus, describe_merge, read_state_status
+from frazil.state_tables.state_status import (
+    StateStatus,
+    describe_merge,
+    find_newest,
+    read_state_status,
+)
 from frazil.state_tables.tables import require_state
 from frazil.streams.state_sections import MEMORY
 from frazil.streams.timestamps import from_epoch_ms
@@ -290,11 +294,12 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
         if name == state.deletes_name and view.found is not None:
             position = find_position(view.history, work.stream.stream, rebuild=True)
             values |= {MEMORY: position.memory} if position else {}
-        held = collect_offsets(find_rows(table, select_key(table, values)))
-        places = [(t, p, int(offset)) for (t, p), offsets in held.items() for offset in offsets]
-        if places:
-            changes = tuple(locate_offset(work, *place) for place in sorted(places))
-            return KeyStatus(table=name, found=name == state.name, changes=changes, waiting=waiting)
+        newest = find_newest(table, select_key(table, values), len(work.stream.sequence))
+        if newest is not None:
+            change = locate_offset(work, *newest)
+            return KeyStatus(
+                table=name, found=name == state.name, changes=(change,), waiting=waiting
+            )
     return KeyStatus(table=state.name, found=False, waiting=waiting)
 
 

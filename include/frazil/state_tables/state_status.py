@@ -1,14 +1,18 @@
 """How far a state table has folded its changes, for people."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
+import pyarrow as pa
 from pydantic import ValidationError
 from pyiceberg.table import Table
 
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.live_files import count_live_rows
+from frazil.iceberg.live_files import Flags, count_live_rows
+from frazil.iceberg.row_changes import RowsToDelete, collect_offsets, find_rows
 from frazil.iceberg.table_schema import to_columns
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
@@ -20,7 +24,10 @@ from frazil.state_tables.messages import MergePosition
 from frazil.state_tables.tables import require_state
 from frazil.streams.models import Stream
 from frazil.streams.partitioning import PartitionField, parse_partition_field
+from frazil.streams.state_sections import SEQUENCE
 from frazil.streams.timestamps import from_epoch_ms
+
+Place = tuple[str, int, int]
 
 
 class StateStatus(Report):
@@ -121,3 +128,44 @@ def describe_merge(summary: Mapping[str, str], stream: str) -> str:
         return "by a newer release"
     why = f"; rebuilt: {position.rebuilt}" if position.rebuilt else ""
     return f"{position.counts.text}{why}"
+
+
+def find_newest(table: Table, wanted: RowsToDelete, sequence: int) -> Place | None:
+    """Return topic, partition and offset of the wanted row; None if there is none.
+
+    A key that was deleted twice has two recorded deletes, of which the newest counts. `sequence` is
+    the number of values that decide before the coordinates.
+    """
+    kept: list[pa.Table] = []
+
+    def flag(rows: pa.Table) -> Flags:
+        flags = wanted.flag(rows)
+        kept.append(rows.filter(pa.array(flags)))
+        return flags
+
+    names = [field.name for field in table.schema().fields]
+    columns = (*wanted.columns, *([SEQUENCE] if SEQUENCE in names else []))
+    held = collect_offsets(find_rows(table, replace(wanted, columns=columns, flag=flag)))
+    places = {(t, p, int(offset)) for (t, p), offsets in held.items() for offset in offsets}
+    rows = (row for each in kept for row in each.to_pylist())
+    visible = (row for row in rows if _read_place(row) in places)
+    return choose_newest(visible, sequence if SEQUENCE in names else 0)
+
+
+def choose_newest(rows: Iterable[Mapping[str, Any]], sequence: int) -> Place | None:
+    """Return the place of the newest row: by the sequence, then by coordinates, as in a merge."""
+    newest = max(rows, key=lambda row: _read_order(row, sequence), default=None)
+    return None if newest is None else _read_place(newest)
+
+
+def _read_order(row: Mapping[str, Any], sequence: int) -> tuple[object, ...]:
+    topic, partition, offset = _read_place(row)
+    if not sequence:
+        return offset, partition
+    values = [row[SEQUENCE].get(f"s{index}") for index in range(sequence)]
+    return (*((value is not None, value) for value in values), topic, partition, offset)
+
+
+def _read_place(row: Mapping[str, Any]) -> Place:
+    at = row[keys.KAFKA_COLUMN]
+    return at["topic"], at["partition"], at["offset"]

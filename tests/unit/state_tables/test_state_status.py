@@ -91,6 +91,29 @@ def test_a_delete_that_only_a_memory_of_before_has_is_not_told(
     assert "no row and no recorded delete" in locate_key(work, ["id=3"]).text
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "newest"),
+    [((2, 9), (8, 4), 4), ((8, 4), (2, 9), 4), ((8, 4), (8, 9), 9), ((None, 9), (1, 4), 4)],
+    ids=["a larger value", "whatever came first", "of equal ones the offset", "null is the oldest"],
+)
+def test_of_two_recorded_deletes_of_a_key_the_newest_is_named(
+    lake: StateLake,
+    work: Workspace,
+    first: tuple[int | None, int],
+    second: tuple[int | None, int],
+    newest: int,
+) -> None:
+    for at, offset in (first, second):
+        place = {"topic": "orders", "partition": 1, "offset": offset}
+        row = {"id": 5, "_sequence": {"s0": at}, "_kafka": place, "memory": "m"}
+        append(lake.catalog, lake.store.load(f"{lake.state_name}__deletes"), [row])
+
+    held = locate_key(work, ["id=5"])
+
+    assert [change.offset for change in held.changes] == [newest]
+    assert held.text.count("deleted by") == 1
+
+
 class NewerPosition(MergePosition):
     """A merge position with a field that this release does not know."""
 
