@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 GAUGES = (
     "stream_clock_seconds",
     "table_clock_seconds",
+    "merge_clock_seconds",
     "record_age_seconds",
     "lag_offsets",
     "time_to_loss_seconds",

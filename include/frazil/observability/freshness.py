@@ -1,6 +1,7 @@
-"""Freshness of a stream: two clocks, the cause of a delay, and the time until records are lost.
+"""Freshness of a stream: its clocks, the cause of a delay, and the time until records are lost.
 
 *Table clock*: the age of the newest ingest snapshot; maintenance does not reset it.
+*Merge clock*: how long the oldest change that no merge has brought to the state table has waited.
 *Stream clock*: how long the oldest record in Kafka that is not in the table has waited. Without
 such a record there is none: an idle stream is neither stale nor fresh.
 
@@ -39,6 +40,7 @@ Cause = Literal[
     "no_slot",
     "not_planned",
     "open_transaction",
+    "not_merged",
     "not_started",
     "blocked",
     "review",
@@ -58,6 +60,7 @@ DOWN: frozenset[Cause] = frozenset({"kafka_down", "catalog_down", "registry_down
 _ALWAYS_FAIL: frozenset[Cause] = DOWN | {"halted", "source_error", "misconfigured"}
 _ALWAYS_WARN: frozenset[Cause] = frozenset({"blocked", "review", "not_started"})
 Level = Literal["ok", "warn", "fail"]
+LEVELS: tuple[Level, ...] = ("ok", "warn", "fail")
 
 
 class FreshnessReport(Report):
@@ -78,6 +81,7 @@ class FreshnessReport(Report):
     lag_offsets: int | None
     time_to_loss_seconds: int | None
     retention_covers_seconds: int | None = None
+    merge_clock_seconds: int | None = None
     partitions_covered_seconds: dict[str, int] = {}
     unnamed_fields: tuple[str, ...] = ()
     text: str
@@ -140,13 +144,28 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
+class MergeFacts:
+    """How far the state table is behind its changes, and what halts its merges.
+
+    `is_on_request`: merges run by hand alone, so changes wait as long as a person likes.
+    """
+
+    table: str
+    behind_since: datetime | None = None
+    problem: str | None = None
+    next_step: str | None = None
+    is_on_request: bool = False
+
+
+@dataclass(frozen=True)
 class FreshnessFacts:
     """Facts for a verdict on freshness.
 
     `state` is the one that the partitions were compared with. `read_all_at` is when the table last
     had all records of Kafka, or when the stream began; `staged_at` is when the staging branches of
     the present epoch were created. `pending_changes` are schema changes of quarantined records,
-    `unmapped_fields` fields of the newest batch without a column. `is_paused`: the DAG is paused,
+    `unmapped_fields` fields of the newest batch without a column. `merge` is of the state table,
+    if the stream has one. `is_paused`: the DAG is paused,
     and `pool`: its tasks wait for a slot of this pool, as far as known.
     """
 
@@ -163,6 +182,7 @@ class FreshnessFacts:
     newest_redrive_at: datetime | None = None
     pending_changes: tuple[str, ...] = ()
     unmapped_fields: tuple[str, ...] = ()
+    merge: MergeFacts | None = None
     is_paused: bool = False
     pool: str = ""
 
@@ -172,6 +192,9 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
     clocks, losses = read_clocks(facts, now), forecast_losses(facts, now)
     cause = decide_cause(facts, clocks, limits, now)
     level = decide_level(cause, clocks, limits)
+    merge_level = decide_merge_level(facts.merge, clocks, limits)
+    if LEVELS.index(merge_level) > LEVELS.index(level):
+        cause, level = "not_merged", merge_level
     next_step = None if level == "ok" else find_next_step(facts, cause)
     if facts.pending_changes and level == "ok":
         level, next_step = "warn", describe_pending_review(facts)
@@ -186,6 +209,7 @@ def judge_freshness(facts: FreshnessFacts, limits: Freshness, now: datetime) -> 
         lag_offsets=sum(p.lag for p in facts.partitions) if facts.partitions else None,
         time_to_loss_seconds=_whole(clocks.loss),
         retention_covers_seconds=_whole(_soonest(losses.values())),
+        merge_clock_seconds=_whole(clocks.merge),
         partitions_covered_seconds={
             f"{topic}-{partition}": int(seconds)
             for (topic, partition), seconds in losses.items()
@@ -210,6 +234,7 @@ class Clocks:
     held: float | None
     loss: float | None
     lost_first: str
+    merge: float | None = None
 
 
 def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
@@ -227,6 +252,7 @@ def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
         held=_oldest(_smaller(age, bound) for age in held),
         loss=_soonest(losses.values()),
         lost_first=min(known, key=known.__getitem__, default=""),
+        merge=_seconds_since(facts.merge.behind_since, now) if facts.merge else None,
     )
 
 
@@ -302,6 +328,16 @@ def decide_level(cause: Cause, clocks: Clocks, limits: Freshness) -> Level:
     return "warn" if is_late or is_short or cause in _ALWAYS_WARN else "ok"
 
 
+def decide_merge_level(merge: MergeFacts | None, clocks: Clocks, limits: Freshness) -> Level:
+    """Decide the level of the state table: by the stream's limits, and by what halts its merges."""
+    if merge is None:
+        return "ok"
+    waiting = 0.0 if merge.is_on_request else clocks.merge or 0.0
+    if waiting > limits.fail_seconds:
+        return "fail"
+    return "warn" if merge.problem or waiting > limits.warn_seconds else "ok"
+
+
 def _seconds_since(moment: datetime | None, now: datetime) -> float | None:
     return max(0.0, (now - moment).total_seconds()) if moment is not None else None
 
@@ -335,6 +371,8 @@ def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshne
     if clocks.record is not None and clocks.record > (clocks.stream or 0.0) + 1:
         age = describe_seconds(clocks.record)
         parts.append(f"record timestamp {age} old (event time, not arrival)")
+    if facts.merge is not None and decide_merge_level(facts.merge, clocks, limits) != "ok":
+        parts.append(_describe_merge(facts.merge, clocks, limits))
     held = sum(p.held for p in facts.partitions)
     if held:
         parts.append(f"{count_noun(held, 'offset')} in open transactions")
@@ -353,6 +391,17 @@ def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshne
             f"({clocks.lost_first})"
         )
     return "; ".join(parts)
+
+
+def _describe_merge(merge: MergeFacts, clocks: Clocks, limits: Freshness) -> str:
+    parts = [f"state table {merge.table}: {merge.problem or 'changes are not merged'}"]
+    if clocks.merge is not None:
+        parts.append(
+            f"the oldest unmerged change for {describe_seconds(clocks.merge)} "
+            f"(warn {describe_seconds(limits.warn_seconds)}, "
+            f"fail {describe_seconds(limits.fail_seconds)})"
+        )
+    return ", ".join(parts)
 
 
 def describe_state(facts: FreshnessFacts, cause: Cause) -> str:
@@ -390,6 +439,11 @@ _NEXT_STEPS: dict[Cause, Callable[[FreshnessFacts], str]] = {
     "no_slot": lambda facts: (
         f"if `airflow pools list` does not show {facts.pool}: {create_pool_command(facts.pool)}; "
         f"otherwise another task of table {facts.table} has its slot"
+    ),
+    "not_merged": lambda facts: (
+        (facts.merge.next_step if facts.merge else None)
+        or f"`frazil merge {facts.stream}` merges at once or shows why it cannot; its runs are the "
+        f"task `merge` of DAG ingest__{facts.stream}"
     ),
     "open_transaction": lambda _: (
         "find the producer with the open transaction (`kafka-transactions.sh find-hanging`)"

@@ -141,7 +141,8 @@ def _judge_state_table(facts: ReadinessFacts) -> Iterator[ReadinessCheck]:
         yield _line(
             "state table",
             status.text,
-            f"`frazil merge {facts.stream.stream}` shows why the state table is behind",
+            status.next_step
+            or f"`frazil merge {facts.stream.stream}` shows why the state table is behind",
             is_good=status.problem is None and status.waiting_batches < MANY_WAITING_BATCHES,
         )
 

@@ -285,7 +285,7 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
             "name each once: " + " ".join(f"--key {name}=VALUE" for name in ids),
         )
     behind = read_state_status(work.store, work.stream)
-    waiting = "" if behind.behind_since is None else behind.text
+    waiting = behind.text if behind.problem or behind.behind_since else ""
     view = TableView(work.store, state.name)
     for name in (state.name, state.deletes_name):
         table = view.found if name == state.name else work.store.find(name)

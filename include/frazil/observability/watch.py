@@ -51,6 +51,7 @@ from frazil.observability.freshness import (
     Cause,
     FreshnessFacts,
     FreshnessReport,
+    MergeFacts,
     Obstacle,
     PartitionFacts,
     Retention,
@@ -58,6 +59,7 @@ from frazil.observability.freshness import (
 )
 from frazil.schemas.inferred_columns import with_columns, with_newest_columns
 from frazil.schemas.review import read_quarantined
+from frazil.state_tables.state_status import read_merge_lag
 from frazil.streams.models import Stream
 from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
@@ -190,12 +192,22 @@ def read_table(work: Workspace, view: TableView | None = None) -> TableReading:
             read_all_at=clocks.read_all_at,
             rows=_count_rows(table, history),
             snapshot_id=history.head,
+            merge=_read_merge(view, stream),
         )
         point = _find_point(work, history)
         births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
         return TableReading(replace(facts, state=point.state, staged_at=births), view, point)
     except FrazilError as error:
         return TableReading(replace(facts, obstacle=explain_obstacle(error)), view)
+
+
+def _read_merge(changes: TableView, stream: Stream) -> MergeFacts | None:
+    """Return how far the state table is behind; None for a stream without one."""
+    if stream.table.state is None:
+        return None
+    lag = read_merge_lag(changes, stream)
+    is_on_request = stream.merge.schedule == "manual"
+    return MergeFacts(lag.table, lag.behind_since, lag.problem, lag.next_step, is_on_request)
 
 
 def gather_freshness_facts(

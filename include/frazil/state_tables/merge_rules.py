@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import Literal
 
 from pydantic import ValidationError
@@ -115,10 +116,16 @@ def find_position(state: History, stream: str, *, rebuild: bool = False) -> Merg
     return None
 
 
+def find_merged(state: History, stream: str) -> LedgerEntry | None:
+    """Return the newest state snapshot with a merge position, even an unreadable one."""
+    key = keys.merge_key(stream)
+    entries = walk_ancestors(state, beyond_metadata=False)
+    return next((entry for entry in entries if key in entry.summary), None)
+
+
 def has_position(state: History, stream: str) -> bool:
     """Return whether the state has a merge position, even one that this release cannot read."""
-    key = keys.merge_key(stream)
-    return any(key in entry.summary for entry in walk_ancestors(state, beyond_metadata=False))
+    return find_merged(state, stream) is not None
 
 
 def plan_merge(
@@ -219,12 +226,8 @@ def _collect_added(since: list[LedgerEntry], followed: Iterable[int]) -> tuple[R
 
     The state has `followed` some of them already.
     """
-    known = frozenset(followed)
-    new = [entry for entry in since if entry.snapshot_id not in known]
-    numbers = {entry.snapshot_id for entry in since}
-    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in new}
     runs: dict[str, dict[int, list[tuple[int, int]]]] = {}
-    for entry in new:
+    for entry in list_unfolded(since, followed):
         summary, kind = entry.summary, entry.summary.get(keys.KIND, "")
         if kind == keys.INGEST and keys.RANGES in summary:
             for topic, number, span in iterate_ranges(parse_ranges(summary[keys.RANGES])):
@@ -235,11 +238,47 @@ def _collect_added(since: list[LedgerEntry], followed: Iterable[int]) -> tuple[R
             ).items():
                 for number, found in by_partition.items():
                     runs.setdefault(topic, {}).setdefault(number, []).extend(found)
-        elif not (_is_quiet(entry, staged) or is_trimmed_behind(entry, numbers)):
+        else:
             what = kind or summary.get("operation", "")
             return {}, f"{what} snapshot {entry.snapshot_id} of the change table"
     joined = {t: {p: _join_runs(found) for p, found in parts.items()} for t, parts in runs.items()}
     return joined, ""
+
+
+def list_unfolded(since: Sequence[LedgerEntry], followed: Iterable[int]) -> list[LedgerEntry]:
+    """List the snapshots that changed rows in a way that the state has not followed, newest first.
+
+    `since` are the snapshots above the merge position.
+    """
+    known = frozenset(followed)
+    new = [entry for entry in since if entry.snapshot_id not in known]
+    numbers = {entry.snapshot_id for entry in since}
+    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in new}
+    return [
+        entry
+        for entry in new
+        if not (_is_quiet(entry, staged) or is_trimmed_behind(entry, numbers))
+    ]
+
+
+def list_waiting(
+    changes: History, merged: LedgerEntry | None, position: MergePosition | None
+) -> list[LedgerEntry]:
+    """List the snapshots of the change table that no merge has folded, newest first.
+
+    `merged` is the state's newest snapshot with a position. Where that position is unreadable or
+    no longer on main, those count that were committed after it.
+    """
+    if merged is None:
+        return list_unfolded(list(walk_ancestors(changes)), ())
+    since = None if position is None else list_since(changes, position.snapshot_id)
+    if since is None or position is None:
+        later = takewhile(
+            lambda entry: entry.committed_at_ms > merged.committed_at_ms, walk_ancestors(changes)
+        )
+        # Of a rollback without a snapshot of its own only the head is known.
+        return list_unfolded(list(later), ()) or list(islice(walk_ancestors(changes), 1))
+    return list_unfolded(since, position.erased)
 
 
 def _is_quiet(entry: LedgerEntry, staged: set[str | None]) -> bool:

@@ -1,6 +1,6 @@
 """How far a state table has folded its changes, for people."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -9,17 +9,23 @@ import pyarrow as pa
 from pydantic import ValidationError
 from pyiceberg.table import Table
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, MergeHaltedError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.live_files import Flags, count_live_rows
 from frazil.iceberg.row_changes import RowsToDelete, collect_offsets, find_rows
 from frazil.iceberg.table_schema import to_columns
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import History, LedgerEntry, for_reading, walk_ancestors
+from frazil.ledger.recovery_point import History, for_reading
 from frazil.messages import Report, count_noun
 from frazil.schemas.partition_evolution import compare_partitions
-from frazil.state_tables.merge_rules import find_position, plan_merge
+from frazil.state_tables.merge_rules import (
+    find_merged,
+    find_position,
+    list_waiting,
+    plan_merge,
+    require_compacted,
+)
 from frazil.state_tables.messages import MergePosition
 from frazil.state_tables.tables import require_state
 from frazil.streams.models import Stream
@@ -31,7 +37,10 @@ Place = tuple[str, int, int]
 
 
 class StateStatus(Report):
-    """The state table of a stream: its merge position, and the batches that are not merged."""
+    """The state table of a stream: its merge position, and the batches that are not merged.
+
+    `problem` is what keeps merges from going on, `next_step` what helps.
+    """
 
     table: str
     rows: int | None = None
@@ -42,14 +51,18 @@ class StateStatus(Report):
     other_partitions: str = ""
     """The edit of `partition_by` that the table does not follow; empty for none."""
     problem: str | None = None
+    next_step: str | None = None
 
     @property
     def text(self) -> str:
         """Return the status on one line."""
         if self.problem is not None:
-            return f"state table {self.table}: {self.problem}"
-        rows = "not created yet" if self.rows is None else count_noun(self.rows, "row")
-        texts = [rows, self._describe_waiting(), self.other_partitions]
+            waiting = "" if self.behind_since is None else self._describe_waiting()
+            step = f"next: {self.next_step}" if self.next_step else ""
+            texts = [self.problem, waiting, step]
+        else:
+            rows = "not created yet" if self.rows is None else count_noun(self.rows, "row")
+            texts = [rows, self._describe_waiting(), self.other_partitions]
         return f"state table {self.table}: {'; '.join(filter(None, texts))}"
 
     def _describe_waiting(self) -> str:
@@ -67,30 +80,63 @@ def read_state_status(
     """Compare a state table with its change table; problems are part of the result."""
     name = require_state(stream).name
     try:
-        return _read(changes or TableView(store, stream.table.name), stream, name)
+        status = read_merge_lag(changes or TableView(store, stream.table.name), stream)
+        state = None if status.problem else store.find(name)
+        if state is None:
+            return status
+        found = {
+            "rows": count_live_rows(state),
+            "other_partitions": _compare_partitions(state, stream),
+        }
+        return status.model_copy(update=found)
     except FrazilError as error:
-        return StateStatus(table=name, problem=error.facts)
+        return StateStatus(table=name, problem=error.facts, next_step=error.next_step)
 
 
-def _read(changes: TableView, stream: Stream, name: str) -> StateStatus:
-    state = TableView(changes.store, name)
+def read_merge_lag(changes: TableView, stream: Stream) -> StateStatus:
+    """Compare a state table with its change table by their ledgers alone, without its rows.
+
+    What halts the merge is part of the result.
+
+    Raises:
+        UnavailableError: catalog or storage did not answer.
+    """
+    state = TableView(changes.store, require_state(stream).name)
     if changes.found is None:
-        return StateStatus(table=name)
-    position = None
-    if state.found is not None:
-        position = find_position(for_reading(state.history), stream.stream)
-    plan = plan_merge(changes.history, stream, position)
-    waiting = list(_list_waiting(changes.history, position)) if plan is not None else []
+        return StateStatus(table=state.name)
+    merged = position = halt = None
+    try:
+        if state.found is not None:
+            merged = find_merged(for_reading(state.history), stream.stream)
+            position = find_position(for_reading(state.history), stream.stream)
+        is_behind = _is_behind(changes.history, state, stream, position)
+    except MergeHaltedError as error:
+        halt, is_behind = error, True
+    waiting = list_waiting(changes.history, merged, position) if is_behind else []
     batches = [entry for entry in waiting if entry.summary.get(keys.KIND) in keys.ROW_KINDS]
     return StateStatus(
-        table=name,
-        rows=None if state.found is None else count_live_rows(state.found),
+        table=state.name,
         snapshot_id=position.snapshot_id if position else None,
         waiting_batches=len(batches),
         waiting_changes=sum(int(each.summary.get(keys.ROWS_WRITTEN, "0")) for each in batches),
         behind_since=from_epoch_ms(waiting[-1].committed_at_ms) if waiting else None,
-        other_partitions="" if state.found is None else _compare_partitions(state.found, stream),
+        problem=halt.facts if halt else None,
+        next_step=halt.next_step if halt else None,
     )
+
+
+def _is_behind(
+    changes: History, state: TableView, stream: Stream, position: MergePosition | None
+) -> bool:
+    """Return whether the next merge folds something.
+
+    Raises:
+        MergeHaltedError: it could not.
+    """
+    plan = plan_merge(changes, stream, position)
+    if plan is not None and plan.added is not None:
+        require_compacted(stream.stream, for_reading(state.history))
+    return plan is not None
 
 
 def _compare_partitions(state: Table, stream: Stream) -> str:
@@ -106,15 +152,6 @@ def _compare_partitions(state: Table, stream: Stream) -> str:
     if not found:
         return ""
     return f"partition_by is {found[0].after} in the stream file, {found[0].before} in the table"
-
-
-def _list_waiting(changes: History, position: MergePosition | None) -> Iterator[LedgerEntry]:
-    """Yield the snapshots of the change table that the state has not folded, newest first."""
-    for entry in walk_ancestors(changes):
-        if position is not None and entry.snapshot_id == position.snapshot_id:
-            return
-        if entry.summary.get(keys.KIND) != keys.BOOTSTRAP:
-            yield entry
 
 
 def describe_merge(summary: Mapping[str, str], stream: str) -> str:

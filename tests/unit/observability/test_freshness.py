@@ -22,6 +22,7 @@ from frazil.ledger.recovery_point import RecoveryPoint
 from frazil.ledger.state import StreamState
 from frazil.observability.freshness import (
     FreshnessFacts,
+    MergeFacts,
     Obstacle,
     PartitionFacts,
     Retention,
@@ -373,3 +374,53 @@ def test_retention_is_read_from_the_topics_settings(
     settings: dict[str, str], retention: Retention
 ) -> None:
     assert parse_retention(settings) == retention
+
+
+def merge_of(age: float | None, problem: str | None = None, **more: object) -> MergeFacts:
+    """Make facts of a state table whose oldest unmerged change came so many seconds ago."""
+    since = ago(age) if age is not None else None
+    step = "`frazil merge orders --rebuild`" if problem else None
+    return replace(MergeFacts("demo.state", since, problem, step), **more)
+
+
+HALTED = "order changed"
+
+
+@pytest.mark.parametrize(
+    ("merge", "cause", "level"),
+    [
+        pytest.param(merge_of(None), "up_to_date", "ok", id="everything is merged"),
+        pytest.param(merge_of(60), "up_to_date", "ok", id="a merge that runs now"),
+        pytest.param(merge_of(200), "not_merged", "warn", id="a merge that is late"),
+        pytest.param(merge_of(5 * DAY), "not_merged", "fail", id="merges that fail for days"),
+        pytest.param(merge_of(None, HALTED), "not_merged", "warn", id="halted, nothing waits"),
+        pytest.param(merge_of(60, HALTED), "not_merged", "warn", id="halted just now"),
+        pytest.param(merge_of(5 * DAY, HALTED), "not_merged", "fail", id="halted for days"),
+        pytest.param(
+            merge_of(5 * DAY, is_on_request=True), "up_to_date", "ok", id="merged by hand alone"
+        ),
+        pytest.param(
+            merge_of(5 * DAY, HALTED, is_on_request=True),
+            "not_merged",
+            "warn",
+            id="by hand alone, and halted",
+        ),
+    ],
+)
+def test_a_state_table_that_is_behind_its_changes_counts(
+    merge: MergeFacts, cause: str, level: str
+) -> None:
+    report = judge(replace(facts_of(caught_up()), merge=merge))
+
+    assert (report.cause, report.level) == (cause, level)
+    assert ("demo.state" in report.text) == (level != "ok")
+    assert (report.next_step or "").startswith("`frazil merge orders") == (level != "ok")
+
+
+def test_what_stops_the_stream_itself_comes_before_its_state_table() -> None:
+    late = replace(facts_of(behind(700), ingest=800), merge=merge_of(800, HALTED))
+
+    report = judge(late)
+
+    assert (report.cause, report.level, report.merge_clock_seconds) == ("not_planned", "fail", 800)
+    assert f"state table demo.state: {HALTED}, the oldest unmerged change for 13 min" in report.text

@@ -1,5 +1,7 @@
 """What operators are told: the rows of a state table, its lag, and the change behind a key."""
 
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,17 @@ from support.state_lake import Change, StateLake, make_state_lake
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.table_view import TableView
+from frazil.ingest.publishing import Marker, publish_marker
+from frazil.ledger import keys
+from frazil.ledger.authors import Author
 from frazil.observability.status import list_state_snapshots, locate_key
 from frazil.observability.timeline import derive_events
+from frazil.observability.watch import read_table
+from frazil.recovery.halt_resolution import reingest
 from frazil.state_tables.messages import MergeCounts, MergePosition
 from frazil.state_tables.state_status import read_state_status
+from frazil.streams.state_sections import SequenceBy
+from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
 
 COUNTS = MergeCounts(changes=3, inserted=1, updated=0, deleted=0, absent=1, superseded=1, stale=0)
@@ -62,6 +71,51 @@ def test_status_names_an_edit_of_the_partitions_that_the_table_does_not_follow(
     status = read_state_status(lake.store, lake.stream.model_copy(update={"table": table}))
 
     assert "; partition_by is bucket(id, 4) in the stream file, none in the table" in status.text
+
+
+def test_a_halted_merge_says_since_when_and_what_to_do(lake: StateLake, work: Workspace) -> None:
+    edited = lake.stream.model_copy(update={"order": SequenceBy(sequence_by=("_kafka.timestamp",))})
+
+    status = read_state_status(lake.store, edited)
+    view = TableView(lake.store, lake.stream.table.name)
+    merge = read_table(replace(work, stream=edited), view).facts.merge
+
+    assert "order, cdc_field or deletes changed" in status.text
+    assert "1 batch not merged (2 changes), behind since" in status.text
+    assert "next: restore them, or fold" in status.text
+    assert merge is not None
+    assert (merge.problem, merge.next_step) == (status.problem, status.next_step)
+    assert merge.behind_since == status.behind_since == newest_of(lake)
+
+
+def newest_of(lake: StateLake) -> datetime:
+    """Return when the newest batch was published."""
+    return from_epoch_ms(lake.history.entries[lake.history.head or 0].committed_at_ms)
+
+
+def test_what_changes_no_row_does_not_wait(lake: StateLake) -> None:
+    lake.put_state([], lake.position(COUNTS))
+    marker = Marker(keys.CARRY, {}, lake.history.head, "test", {})
+    publish_marker(lake.store, lake.table, marker)
+    assert read_state_status(lake.store, lake.stream).behind_since is None
+    lake.produce(0, Change(9, "c", 1, "new"))
+    lake.ingest_all()
+
+    assert read_state_status(lake.store, lake.stream).behind_since == newest_of(lake)
+
+
+def test_after_a_rollback_what_was_committed_since_the_merge_waits(
+    lake: StateLake, work: Workspace
+) -> None:
+    first = lake.history.head
+    lake.produce(0, Change(9, "c", 1, "new"))
+    lake.ingest_all()
+    lake.put_state([], lake.position(COUNTS))
+    lake.table.manage_snapshots().rollback_to_snapshot(first or 0).commit()
+
+    assert read_state_status(lake.store, lake.stream).behind_since == newest_of(lake)
+    reingest(work, Author("jane@example.org", "another tool"))
+    assert read_state_status(lake.store, lake.stream).behind_since == newest_of(lake)
 
 
 @pytest.mark.parametrize(
