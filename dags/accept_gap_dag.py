@@ -8,7 +8,9 @@ again.
 
 **When.** After `plan` failed with a gap or another topic id. The stream stays stopped until then.
 
-**Inputs.** The stream. With Dry run off also Reason; the table keeps it, with your name.
+**Inputs.** The stream. Stop merges is needed where offsets start over and the stream has a state
+table: no merge can follow such a gap, and the dry run says what to do instead. With Dry run off
+also Reason; the table keeps it, with your name.
 
 **What a retry does.** Nothing twice: the same person and reason are one decision. It fails if Kafka
 still has every record.
@@ -21,8 +23,10 @@ from datetime import timedelta
 
 from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.outcomes import describe_decision
-from frazil_airflow.params import DecisionForm, Params, read_form
+from frazil_airflow.params import GapForm, Params, flag_param, read_form
 from frazil_airflow.tasks import frazil_task
+
+STOP = "Accept that no merge of the state table follows, where offsets start over."
 
 
 @frazil_task
@@ -31,14 +35,16 @@ def accept(params: Params, run_id: str) -> str:
     from frazil.recovery.decisions import accept_gap as decide
     from frazil.workspace import open_workspace
 
-    form = read_form(DecisionForm, params)
-    decision = decide(open_workspace(form.stream, run_id), form.author)
+    form = read_form(GapForm, params)
+    work = open_workspace(form.stream, run_id)
+    decision = decide(work, form.author, stop_merges=form.stop_merges)
     return describe_decision(decision, dry_run=form.dry_run)
 
 
 @manual_dag(
     "accept_gap",
     "Continue after records that Kafka deleted",
+    {"stop_merges": flag_param("Stop merges", STOP)},
     reason="Why: `paused over the holidays`.",
     dagrun_timeout=timedelta(hours=1),
 )

@@ -117,6 +117,7 @@ FORM = {
     ),
     "columns": text_param("Columns", "For adopt: `partition=p,offset=o`."),
     "accept_holes": flag_param("Accept holes", "For adopt."),
+    "stop_merges": flag_param("Stop merges", "For accept_gap."),
 }
 
 

@@ -8,6 +8,7 @@ FrazilError
 │   ├── ConnectionMissingError
 │   ├── GroupInUseError          the monitoring group is another client's
 │   ├── TargetError              the target of a recover or replay cannot be reached
+│   ├── StateEndsError           a gap that no merge of the state table could follow
 │   └── NothingToDecideError
 ├── UnavailableError             a service did not answer; the same step may be tried again
 │   ├── KafkaUnavailableError
@@ -142,6 +143,10 @@ class TargetError(ConfigurationError):
 
 class NothingToDecideError(ConfigurationError):
     """A decision has no problem to solve: there is no gap, no rollback and no new table."""
+
+
+class StateEndsError(ConfigurationError):
+    """A gap would set offsets back, and the merges of the state table would end."""
 
 
 class UnavailableError(FrazilError):

@@ -79,6 +79,12 @@ class WaiverForm(DecisionForm):
     batch: str
 
 
+class GapForm(DecisionForm):
+    """Whether the merges of a state table may end with the gap."""
+
+    stop_merges: bool = False
+
+
 class AdoptionForm(DecisionForm):
     """The columns with the rows' Kafka coordinates, and whether missing offsets are accepted."""
 

@@ -36,6 +36,13 @@ Skip = Annotated[
 NewTable = Annotated[
     bool, typer.Option("--new-table", help="The table was created again: start over in it.")
 ]
+StopMerges = Annotated[
+    bool,
+    typer.Option(
+        "--stop-merges",
+        help="Offsets start over: accept that no merge of the state table follows the gap.",
+    ),
+]
 AcceptLost = Annotated[
     bool, typer.Option("--accept-gap", help="Record offsets that Kafka has deleted as a gap.")
 ]
@@ -65,6 +72,7 @@ def waive(
 
 def accept_gap(
     stream: StreamName,
+    stop_merges: StopMerges = False,
     by: By = "",
     reason: Reason = "",
     dry_run: DryRun = True,
@@ -80,7 +88,7 @@ def accept_gap(
     from frazil.workspace import open_workspace
 
     author = None if dry_run else Author(by, reason)
-    decision = decide(open_workspace(stream, cli_run_id()), author)
+    decision = decide(open_workspace(stream, cli_run_id()), author, stop_merges=stop_merges)
     show_decision(stream, decision, dry_run=dry_run, as_json=as_json)
 
 

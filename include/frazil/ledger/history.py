@@ -161,16 +161,31 @@ def list_spans(steps: tuple[Step, ...]) -> dict[Partition, Spans]:
 
 def list_restarts(step: Step) -> list[Partition]:
     """List the partitions whose log restarts at this step: after a recorded gap, or a move."""
-    if step.kind not in {keys.GAP, keys.MOVE} or step.before is None or step.after is None:
+    if step.before is None or step.after is None:
         return []
-    before, after = step.before.topic_ids, step.after.topic_ids
+    return _find_restarts(step.kind, step.before, step.after)
+
+
+def _find_restarts(kind: str, before: StreamState, after: StreamState) -> list[Partition]:
+    if kind not in {keys.GAP, keys.MOVE}:
+        return []
     return [
         partition
-        for partition, start, end in iterate_moves(step.before, step.after)
+        for partition, start, end in iterate_moves(before, after)
         if end < start
-        or before.get(partition[0]) != after.get(partition[0])
-        or (step.kind == keys.MOVE and end > start)
+        or before.topic_ids.get(partition[0]) != after.topic_ids.get(partition[0])
+        or (kind == keys.MOVE and end > start)
     ]
+
+
+def list_reused(
+    kind: str, before: StreamState | None, after: StreamState | None
+) -> list[Partition]:
+    """List the partitions that were read, and whose offsets name other records from here on."""
+    if before is None or after is None:
+        return []
+    starts = {partition: start for partition, start, _ in iterate_moves(before, after)}
+    return [each for each in _find_restarts(kind, before, after) if starts[each]]
 
 
 def list_moved(steps: tuple[Step, ...]) -> dict[Partition, int]:

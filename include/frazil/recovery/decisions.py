@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 
-from frazil.errors import ConfigurationError, NothingToDecideError
+from frazil.errors import ConfigurationError, NothingToDecideError, StateEndsError
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.table_view import TableView
@@ -24,9 +24,13 @@ from frazil.ingest.publishing import Choice, record_decision
 from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
+from frazil.ledger.history import list_reused
 from frazil.ledger.offsets import NextOffsets, OffsetRange, describe_offset
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
+from frazil.messages import name_field
+from frazil.streams.models import Stream
+from frazil.streams.state_sections import NEW_LOG_STEP
 from frazil.workspace import Workspace
 
 
@@ -63,10 +67,13 @@ def _require_blocked(table: Table, stream: str, batch_id: str) -> BlockedBatch:
     return blocked
 
 
-def accept_gap(work: Workspace, author: Author | None) -> Decision:
+def accept_gap(work: Workspace, author: Author | None, *, stop_merges: bool = False) -> Decision:
     """Record lost records as a gap and continue at what Kafka still has; without author: preview.
 
+    `stop_merges` accepts that the state table cannot follow, where offsets start over.
+
     Raises:
+        StateEndsError: the state table could not follow, and nobody accepted it.
         NothingToDecideError: there is no gap.
         MissingTableError: the stream has not begun.
         ClusterChangedError, TopicChangedError: the offsets are of another cluster or topic.
@@ -91,10 +98,36 @@ def accept_gap(work: Workspace, author: Author | None) -> Decision:
             topic_ids={**point.state.topic_ids, **{t.topic: t.topic_id for t in topics}},
             cluster_id=topics[0].cluster_id,
         )
-        text = describe_lost_partitions(point.state, topics)
+        is_accepted = author is None or stop_merges
+        ends = _describe_ended_merges(stream, point.state, state, is_accepted=is_accepted)
+        text = ends + describe_lost_partitions(point.state, topics)
         return Choice(point.state, state, lost, text=text)
 
     return record_decision(work, keys.GAP, author, decide)
+
+
+def _describe_ended_merges(
+    stream: Stream, before: StreamState, after: StreamState, *, is_accepted: bool
+) -> str:
+    """Describe that the state table cannot follow a gap; the text ends with "; ", or is empty.
+
+    Raises:
+        StateEndsError: it cannot, and nobody accepted it.
+    """
+    reused = list_reused(keys.GAP, before, after) if stream.table.state is not None else []
+    if stream.table.state is None or not reused:
+        return ""
+    where = ", ".join(f"{topic}-{number}" for topic, number in reused)
+    ends = (
+        f"the offsets of {where} start over, so no merge of state table {stream.table.state.name} "
+        f"follows this gap; run `frazil merge {stream.stream}` before it, the table then stays as "
+        "it is"
+    )
+    word = name_field("stop_merges")
+    if not is_accepted:
+        step = f"{NEW_LOG_STEP}; {word} records the gap all the same"
+        raise StateEndsError(f"stream {stream.stream}: {ends}", step)
+    return f"{ends}; {NEW_LOG_STEP}; only {word} records the gap; "
 
 
 def decide_gaps(

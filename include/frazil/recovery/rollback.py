@@ -13,7 +13,7 @@ from contextlib import suppress
 from pyiceberg.table.update import TableUpdate
 
 from frazil.environment import read_limit
-from frazil.errors import NothingToDecideError, SupersededError
+from frazil.errors import NothingToDecideError, StateEndsError, SupersededError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
@@ -305,6 +305,10 @@ def _accept_gaps(
         if point is None or point.snapshot_id != rollback.snapshot_id:
             continue
         with suppress(NothingToDecideError):
-            gap = accept_gap(open_stream(work, stream), author)
-            notes.append(f"gap of {stream}: {gap.text}")
+            try:
+                gap = accept_gap(open_stream(work, stream), author)
+            except StateEndsError as error:  # the rollback is done: this gap is another decision
+                notes.append(f"gap of {stream} not recorded: {error.facts}")
+            else:
+                notes.append(f"gap of {stream}: {gap.text}")
     return notes

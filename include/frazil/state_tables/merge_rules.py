@@ -17,12 +17,13 @@ from pydantic import ValidationError
 from frazil.errors import MergeHaltedError
 from frazil.ledger import keys
 from frazil.ledger.coordinates import parse_coordinates, plain_runs
-from frazil.ledger.history import list_restarts, trace_steps
+from frazil.ledger.history import list_reused, trace_steps
 from frazil.ledger.offsets import Runs, iterate_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.messages import count_noun
 from frazil.state_tables.messages import MergeCounts, MergePosition, MergeResult
 from frazil.streams.models import Stream
+from frazil.streams.state_sections import NEW_LOG_STEP
 
 FOLD_CODE = 1
 """Increase it when the same changes would become other rows."""
@@ -138,7 +139,7 @@ def plan_merge(
     Raises:
         MergeHaltedError: the change table or the rules are not those of the merge position.
     """
-    name, head = stream.stream, changes.head
+    head = changes.head
     if head is None:
         return None
     _require_same_key(changes, stream, before)
@@ -153,14 +154,22 @@ def plan_merge(
             if not obstacle:
                 return MergePlan(head, added) if added else None
             reason = obstacle
-    restarts = [step for step in trace_steps(changes, name) if list_restarts(step)]
-    if restarts:
-        raise MergeHaltedError(
-            f"stream {name}: the offsets of {changes.table} started over ({restarts[0]}): changes "
-            "of both logs cannot be ordered by offset; nothing was written",
-            "give the stream a new name and table, which reads the new topic from its beginning",
-        )
+    _require_one_log(changes, stream)
     return MergePlan(head, None, reason)
+
+
+def _require_one_log(changes: History, stream: Stream) -> None:
+    """Raise if offsets started over: changes of both logs have the same coordinates."""
+    for step in trace_steps(changes, stream.stream):
+        reused = list_reused(step.kind, step.before, step.after)
+        if reused:
+            where = ", ".join(f"{topic}-{number}" for topic, number in reused)
+            raise MergeHaltedError(
+                f"stream {stream.stream}: the offsets of {where} started over ({step} of "
+                f"{changes.table}): changes of both logs have the same coordinates and no order; "
+                "nothing was written, the state stays as the last merge left it",
+                NEW_LOG_STEP,
+            )
 
 
 def _require_same_key(changes: History, stream: Stream, before: MergePosition | None) -> None:

@@ -33,6 +33,12 @@ _SEQUENCES = frozenset({"int", "long", "decimal", "date", "timestamp", "timestam
 MEMORY = "memory"
 """The column of the delete memory that says to which memory a delete belongs."""
 SEQUENCE = "_sequence"
+NEW_LOG_STEP = (
+    "give the new log a stream and a table of its own, and let the source send every key again; "
+    "where it cannot, read the rows of both state tables as one (docs/state-tables.md, A topic "
+    "that starts over)"
+)
+"""What helps where the offsets of a state table's topic start over, without losing a key."""
 _DELETED_AT = "_deleted_at"
 _OWN_COLUMNS = frozenset({_DELETED_AT, SEQUENCE})
 

@@ -7,10 +7,14 @@ from faults.imagined_kafka import ImaginedLog
 from support.event_lake import EVENTS, Event, EventsWithoutSpark
 from support.state_lake import Change, StateLake, make_state_lake
 
-from frazil.errors import ForeignRollbackError, FrazilError, MergeHaltedError
+from frazil.errors import ForeignRollbackError, FrazilError, MergeHaltedError, StateEndsError
 from frazil.iceberg.table_view import TableView
+from frazil.kafka.cluster import PartitionOffsets, TopicFacts
 from frazil.ledger import keys
+from frazil.ledger.authors import Author
+from frazil.ledger.history import list_reused
 from frazil.ledger.state import StreamState
+from frazil.recovery.decisions import accept_gap
 from frazil.recovery.messages import RecoverRequest
 from frazil.recovery.rollback import plan_recovery, recover
 from frazil.schemas.inferred_columns import with_event_key
@@ -73,6 +77,72 @@ def test_a_log_whose_offsets_start_over_halts_the_merge(
     lake.mark(kind, {"orders": over}, lake.table, lake.history)
 
     require_halt(lake, MergeHaltedError, "started over")
+
+
+class OtherLog:
+    """Kafka with a topic whose partitions end here."""
+
+    def __init__(self, *pairs: tuple[int, int], topic_id: str) -> None:
+        """Keep the earliest offset and the end of each partition."""
+        partitions = tuple(PartitionOffsets(*pair) for pair in pairs)
+        self.facts = TopicFacts("orders", topic_id, "cluster-1", partitions)
+
+    def fetch_topics(self, _names: object, _isolation: str) -> tuple[TopicFacts, ...]:
+        """Describe the topic."""
+        return (self.facts,)
+
+
+STARTS_OVER = {
+    "recreated topic": OtherLog((0, 9), (0, 9), topic_id="new"),
+    "truncated log": OtherLog((0, 1), (0, 0), topic_id="topic-id-1"),
+}
+
+
+@pytest.mark.parametrize("log", STARTS_OVER.values(), ids=STARTS_OVER)
+def test_a_gap_that_no_merge_could_follow_asks_for_a_word_of_its_own(
+    lake: StateLake, log: OtherLog
+) -> None:
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work).update(store=lake.store, kafka=log)
+    head = lake.history.head
+
+    preview = accept_gap(work, None).text
+    with pytest.raises(StateEndsError, match="orders-0 start over, so no merge") as refused:
+        accept_gap(work, Author("ann", "a test"))
+
+    assert "run `frazil merge orders` before it" in preview
+    assert all("send every key again" in text for text in (preview, refused.value.next_step))
+    assert "--stop-merges" in refused.value.next_step
+    assert lake.history.head == head
+    assert accept_gap(work, Author("ann", "a test"), stop_merges=True).snapshot_id is not None
+    require_halt(lake, MergeHaltedError, "orders-0 started over")
+
+    request = RecoverRequest(
+        stream="orders", to_snapshot=head, by="ann", reason="a test", dry_run=False
+    )
+    recover(work, plan_recovery(work, request))
+    position = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    plan = plan_merge(lake.history, lake.stream, position)
+    assert plan is not None
+
+
+def test_a_gap_that_the_state_can_follow_asks_for_nothing(lake: StateLake) -> None:
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work).update(store=lake.store, kafka=OtherLog((6, 9), (0, 0), topic_id="topic-id-1"))
+
+    assert "start over" not in accept_gap(work, Author("ann", "a test")).text
+    position = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    plan = plan_merge(lake.history, lake.stream, position)
+    assert plan is not None
+    assert (plan.added, plan.reason.split()[0]) == (None, "gap")
+
+
+def test_a_partition_that_was_never_read_has_no_change_to_mix() -> None:
+    before = StreamState(1, "a", {"orders": (0, 7)}, {"orders": "old"}, "cluster-1")
+    after = StreamState(2, "b", {"orders": (0, 7)}, {"orders": "new"}, "cluster-1")
+
+    assert list_reused(keys.GAP, before, after) == [("orders", 1)]
+    assert list_reused(keys.INGEST, before, after) == []
 
 
 def test_a_recovery_past_the_oldest_snapshot_of_the_state_folds_all_changes(
