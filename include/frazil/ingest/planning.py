@@ -33,7 +33,7 @@ from frazil.streams.models import Stream
 
 TRANSFORM_CODE = "5"
 """Increment it when the same bytes decode to other rows; it is part of every batch id."""
-FLATTEN_CODE = "1"
+FLATTEN_CODE = "2"
 """The same for change events and records with a rest, which workers flatten before the decode.
 
 Other batches keep their ids: those that release 0.1 has planned go on, and so do decisions on them.

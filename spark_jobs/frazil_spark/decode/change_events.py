@@ -188,13 +188,12 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
         after = envelope.get("after", _ABSENT)
         if not isinstance(after.value, dict):
             return Flat(None, fault=NO_ENVELOPE, detail=_describe_no_row(op, envelope))
-        fields, nodes = (
-            split_object(after.text),
-            fields_of((fields_of(schema) or {}).get("after")),
-        )
+        fields, nodes = split_object(after.text), _find_row_nodes(schema)
+        if nodes is None:
+            nodes = _find_key_nodes(key or b"", spec)
     if op == "d" or (spec.key_fields and op in _WITH_AFTER):
         try:
-            schema, members = _open_key(key or b"", spec)
+            key_schema, members = _open_key(key or b"", spec)
         except (ValueError, RecursionError):
             kind = "neither Avro of a known schema nor a" if spec.has_registry else "no"
             return Flat(None, fault=NO_KEY, detail=f"its key is {kind} JSON object")
@@ -203,7 +202,8 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
             detail = f"its key has {named}, not {', '.join(sorted(spec.key_fields))}"
             return Flat(None, fault=OTHER_KEY, detail=detail)
         if op == "d":
-            fields, nodes = members.items(), fields_of(schema)
+            own = fields_of(key_schema)
+            fields, nodes = members.items(), own if own is not None else _find_row_nodes(schema)
     written, unavailable, faults = _write_fields(spec, fields, nodes)
     if faults:
         detail = ", ".join(f"{name} {error.detail}" for name, error in faults)
@@ -212,6 +212,25 @@ def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields
     for name, text in (("_op", f'"{op}"'), ("_unavailable", unavailable), ("_source", source)):
         written.append(f'"{spec.prefix}{name}":{text}')
     return Flat(f"{{{','.join(written)}}}".encode())
+
+
+def _find_row_nodes(schema: Json) -> Nodes:
+    """Return the schemas of a row's fields, from the schema of an event; None without one."""
+    parts = fields_of(schema) or {}
+    return fields_of(parts.get("after") or parts.get("before"))
+
+
+def _find_key_nodes(key: bytes, spec: FlatSpec) -> Nodes:
+    """Return the schemas of a key's fields; None if it has none, or none that can be read.
+
+    They stand for those that the event lacks: its row and its delete have one form of the key.
+    """
+    if b'"schema"' not in key:
+        return None
+    try:
+        return fields_of(_open_key(key, spec)[0])
+    except (ValueError, RecursionError, TypeError, AttributeError, KeyError):
+        return None
 
 
 def _describe_no_row(op: str, envelope: Fields) -> str:
