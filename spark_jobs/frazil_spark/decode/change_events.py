@@ -57,6 +57,9 @@ _SCALARS = frozenset({PLACEHOLDER, _BASE64, _BYTES.hex()})
 _PAIR = re.compile(rf'\s*\{{\s*"{PLACEHOLDER}"\s*:\s*"{PLACEHOLDER}"\s*\}}\s*')
 """The text of an hstore, as `hstore.handling.mode=json` sends it."""
 _WITH_AFTER = frozenset("cru")
+_MARKER = ("status", "id", "event_count", "data_collections")
+_MARKERS = ({*_MARKER}, {*_MARKER, "ts_ms"})
+"""The fields of a marker of the topic of transactions; old connectors send no time."""
 _SOURCE = {
     "db": "db",
     "schema": "schema",
@@ -164,7 +167,7 @@ def flatten_event(spec: FlatSpec, key: bytes | None, value: bytes | None) -> Fla
 def _classify(envelope: Fields, spec: FlatSpec) -> Flat | None:
     """Return why a record is no row; None if it is one."""
     op = envelope.get("op", _ABSENT).value
-    if op is None and envelope.get("status", _ABSENT).value in ("BEGIN", "END"):
+    if _is_marker(envelope):
         return Flat(None, skip="transaction")
     if op not in ("c", "r", "u", "d", "t", "m") or not isinstance(
         envelope.get("source", _ABSENT).value, dict
@@ -176,6 +179,21 @@ def _classify(envelope: Fields, spec: FlatSpec) -> Flat | None:
         text = "the source table was truncated; value.truncate is refuse"
         return Flat(None, fault=TRUNCATE, detail=text)
     return None
+
+
+def _is_marker(envelope: Fields) -> bool:
+    """Return whether a record marks the begin or end of a transaction: it has that whole shape.
+
+    Any record may have a status. Only an end has counts.
+    """
+    if envelope.keys() not in _MARKERS:
+        return False
+    status, name, count, tables = (envelope[each].value for each in _MARKER)
+    if not isinstance(name, str) or isinstance(name, Number):
+        return False
+    if status == "BEGIN":
+        return count is None and tables is None
+    return status == "END" and isinstance(count, Number) and isinstance(tables, list | None)
 
 
 def _flatten_change(spec: FlatSpec, key: bytes | None, event: tuple[Json, Fields]) -> Flat:

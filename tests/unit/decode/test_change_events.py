@@ -21,6 +21,7 @@ from support.flat_events import (
 from frazil_spark.decode.change_events import (
     PLACEHOLDER,
     TRUNCATE,
+    Flat,
     flatten_event,
     flatten_object,
     read_values,
@@ -332,6 +333,58 @@ def test_a_document_as_text_is_told_from_a_change_without_after(
     assert (flat.payload, flat.fault) == (None, "not_an_envelope")
     assert detail.format(op) in (flat.detail or "")
     assert "4711" not in (flat.detail or "")
+
+
+MARKERS = [
+    {"status": "BEGIN", "id": "571:9", "event_count": None, "data_collections": None},
+    {
+        "status": "END",
+        "id": "571:9",
+        "event_count": 1,
+        "data_collections": [{"data_collection": "public.t", "event_count": 1}],
+    },
+]
+
+
+def flatten_record(record: object, *, has_schema: bool) -> Flat:
+    schema = {"type": "struct", "fields": []}
+    message = {"schema": schema, "payload": record} if has_schema else record
+    return flatten_event(make_spec({"id": "long"}), b'{"id": 1}', json.dumps(message).encode())
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+@pytest.mark.parametrize("time", [{}, {"ts_ms": 1}], ids=["of Debezium 1", "with a time"])
+@pytest.mark.parametrize("marker", MARKERS, ids=["begin", "end"])
+def test_a_marker_of_a_transaction_is_skipped(
+    marker: Mapping[str, object], time: Mapping[str, object], *, has_schema: bool
+) -> None:
+    flat = flatten_record({**marker, **time}, has_schema=has_schema)
+
+    assert flat == Flat(None, skip="transaction")
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": 1, "status": "END"},
+        {"id": "1", "status": "BEGIN"},
+        {**MARKERS[1], "id": 1},
+        {**MARKERS[0], "event_count": 1},
+        {**MARKERS[1], "event_count": None},
+        {**MARKERS[1], "event_count": "1"},
+        {**MARKERS[1], "data_collections": "t"},
+        {**MARKERS[1], "status": "DONE"},
+        {**MARKERS[1], "customer": 7},
+        {**MARKERS[1], "ts_ms": 1, "customer": 7},
+    ],
+)
+def test_a_record_with_a_status_is_no_marker(
+    record: Mapping[str, object], *, has_schema: bool
+) -> None:
+    flat = flatten_record(record, has_schema=has_schema)
+
+    assert (flat.payload, flat.skip, flat.fault) == (None, None, "not_an_envelope")
 
 
 def test_a_truncate_is_a_row_without_a_key_where_the_stream_says_so() -> None:
