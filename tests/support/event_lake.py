@@ -5,7 +5,7 @@ delete and a creation at the same position of the source's log, the latter witho
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -34,6 +34,7 @@ class Event(Change):
     values: Values = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
     moved: bool = False
+    headers: Mapping[str, bytes] = field(default_factory=dict)
     has_lsn: bool = True
     db: str | None = None
 
@@ -46,7 +47,8 @@ class EventLake(StackStateLake):
     def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
         """Make the row as the decoder writes it; the record's time is the source's position."""
         assert isinstance(change, Event)
-        headers = [{"key": "__debezium.oldkey", "value": b"{}"}] if change.moved else None
+        named = {"__debezium.oldkey": b"{}", **change.headers} if change.moved else change.headers
+        headers = [{"key": key, "value": value} for key, value in named.items()] or None
         time = BIRTH + timedelta(seconds=change.at)
         return {
             "id": change.id,

@@ -49,7 +49,6 @@ from frazil.ledger.recovery_point import (
     walk_ancestors,
 )
 from frazil.ledger.repeated_values import repeats_any
-from frazil.maintenance.equality_deletes import describe_equality_deletes
 from frazil.maintenance.erasure_keys import (
     RAW_KEY,
     ErasedKeys,
@@ -58,6 +57,7 @@ from frazil.maintenance.erasure_keys import (
     select_rows_by_key,
 )
 from frazil.maintenance.messages import Erased, ErasurePlan, ErasureRequest
+from frazil.maintenance.remaining_keys import describe_equality_deletes, describe_other_keys
 from frazil.maintenance.row_deletion import delete_rows, forget_removed_files, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun, name_field
@@ -288,8 +288,11 @@ def describe_erasure(
 
     `views` are the tables that an erasure changes.
     """
+    views = tuple(views)
+    tables = [view.table for view in views if view.found is not None]
     lines = [
         *_list_copies(work, erased, views),
+        *describe_other_keys(tables, work.stream, require_whole_keys(work.stream, erased), erased),
         *_list_kafka(work, deleted),
         *_list_unsearched(erased),
     ]
