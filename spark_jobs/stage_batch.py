@@ -17,7 +17,7 @@ from frazil.ingest.error_budget import BadRecords, has_dead_letters
 from frazil.ingest.messages import StageRequest, StageResult
 from frazil.quality.sql import write_count
 from frazil.schemas.wire_format import Part
-from frazil.spark.job_errors import NO_COUNTERS
+from frazil.spark.thrown import NO_COUNTERS
 from frazil.streams.models import Errors
 from frazil.streams.routes import count_own_records
 from frazil_spark.decode.frame import KAFKA, VALUE, Decoded, read_decode_options

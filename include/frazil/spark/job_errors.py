@@ -21,70 +21,52 @@ from frazil.errors import (
     hide_literals,
 )
 from frazil.kafka import failures
-
-_CONFLICT_SIGNS = ("CommitFailedException", "ValidationException", "CommitStateUnknown", "BUSY")
-
-_STORAGE_SIGNS = (
-    "No space left on device",
-    "Disk quota exceeded",
-    "AccessDenied",
-    "Status Code: 503",
+from frazil.spark.thrown import (
+    CATALOG_GONE,
+    CONFLICT,
+    CONTEXT_ENDED,
+    EVERY_SIGN,
+    KAFKA_GONE,
+    KAFKA_SILENT,
+    NO_COUNTERS,
+    NO_EXECUTOR,
+    SERVER_GONE,
+    STORAGE,
+    Sign,
+    Thrown,
+    find_signs,
+    list_names,
+    read_thrown,
 )
-_KAFKA_GONE_SIGNS = ("OffsetOutOfRange", "Some data may have been lost", "failOnDataLoss")
-_KAFKA_SILENT_SIGNS = (
-    "org.apache.kafka.common.errors.TimeoutException",
-    "Cannot fetch record for offset",
-)
-_CATALOG_GONE_SIGNS = (
-    "org.apache.iceberg.exceptions.RESTException",
-    "org.apache.iceberg.exceptions.ServiceFailureException",
-    "org.apache.iceberg.exceptions.ServiceUnavailableException",
-)
-_SERVER_GONE_SIGNS = (
-    "StatusCode.UNAVAILABLE",
-    "Connection refused",
-    "SESSION_CLOSED",
-    "INVALID_HANDLE",
-    "RETRIES_EXCEEDED",
-    "Socket closed",
-)
-_CONTEXT_ENDED_SIGNS = ("SparkContext was shut down", "stopped SparkContext")
-_NO_EXECUTOR_SIGNS = (
-    "no executor works for this job",
-    "Master removed our application",
-    "All masters are unresponsive",
-    *_CONTEXT_ENDED_SIGNS,
-)
-
 
 _MOST_TEXT = 4000
 _MOST_CAUSES = 20
 _MOST_CAUSE = 500
 _AGAIN = "the next run tries the same range again"
-_KNOWN: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
+_KNOWN: tuple[tuple[tuple[Sign, ...], type[FrazilError], str], ...] = (
     (
-        _KAFKA_SILENT_SIGNS,
+        KAFKA_SILENT,
         KafkaUnavailableError,
         f"check the broker with `frazil doctor`; {_AGAIN}",
     ),
     (
-        _CATALOG_GONE_SIGNS,
+        CATALOG_GONE,
         CatalogUnavailableError,
         f"check the catalog with `frazil doctor`; {_AGAIN}",
     ),
     (
-        _STORAGE_SIGNS,
+        STORAGE,
         StorageError,
         "free space or grant access in the warehouse and in Spark's local folders, then run again",
     ),
-    (_NO_EXECUTOR_SIGNS, SparkUnavailableError, f"check the cluster's workers and queue; {_AGAIN}"),
+    (NO_EXECUTOR, SparkUnavailableError, f"check the cluster's workers and queue; {_AGAIN}"),
     (
-        _SERVER_GONE_SIGNS,
+        SERVER_GONE,
         SparkUnavailableError,
         f"check the server with `frazil stack status`; {_AGAIN}",
     ),
     (
-        _CONFLICT_SIGNS,
+        CONFLICT,
         CommitContentionError,
         "another writer committed first; run again: no row or file was lost",
     ),
@@ -95,18 +77,21 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[FrazilError], str], ...] = (
 def encode_job_error(error: BaseException) -> str:
     """Encode an exception as the job's result: its text's beginning, and all causes below it."""
     condition = getattr(error, "getCondition", lambda: None)()
-    head, rest = _cut(str(error))
-    causes = [line for line in rest.splitlines() if line.startswith("Caused by: ")]
-    text = "\n".join([head, *(cause[:_MOST_CAUSE] for cause in causes[:_MOST_CAUSES])])
+    text = str(error)
+    head = _cut(text)
+    causes = [m[1] for m in _CAUSE.finditer(text) if m.start(1) > len(head)]
+    kept = [cause[:_MOST_CAUSE] for cause in causes[:_MOST_CAUSES]]
     names = {"error": type(error).__name__, "condition": condition or ""}
-    return json.dumps({**names, "text": text})
+    return json.dumps({**names, "text": "\n".join([head, *(("\t...", *kept) if kept else ())])})
 
 
-def _cut(text: str) -> tuple[str, str]:
+_CAUSE = re.compile(r"(?<=\n)\t[^\n]*\n(Caused by: [^\n]*)")
+
+
+def _cut(text: str) -> str:
     """Cut a text at the end of a line, so that no cause loses its message; long lines are cut."""
     end = text.rfind("\n", 0, _MOST_TEXT) if len(text) > _MOST_TEXT else -1
-    end = end if end > 0 else _MOST_TEXT
-    return text[:end], text[end:]
+    return text[: end if end > 0 else _MOST_TEXT]
 
 
 def parse_job_error(
@@ -122,12 +107,12 @@ def parse_job_error(
     content = json.loads(text)
     if "error" not in content:
         return None
-    detail: str = content["text"]
-    facts = f"Spark job {job}: {content['error']}: {_describe(content['error'], detail)}"
-    error = _choose_error(facts, detail, stream, brokers)
-    if _may_be_caused_by_record(error, content["error"], detail):
-        condition = content.get("condition", "")
-        error.suspect_record(content["error"] + (f" [{condition}]" if condition else ""))
+    kind, condition, detail = content["error"], content.get("condition", ""), content["text"]
+    thrown = read_thrown(kind, detail)
+    shown = _describe(job, kind, condition, detail)
+    error = _choose_error(f"Spark job {job}: {kind}: {shown}", thrown, stream, brokers)
+    if _may_be_caused_by_record(error, kind, thrown):
+        error.suspect_record(kind + (f" [{condition}]" if condition else ""))
     return error
 
 
@@ -137,48 +122,31 @@ def is_server_gone(text: str) -> bool:
     return isinstance(error, SparkUnavailableError) and error.is_record_suspected
 
 
-def _may_be_caused_by_record(error: FrazilError, kind: str, detail: str) -> bool:
+def _may_be_caused_by_record(error: FrazilError, kind: str, thrown: tuple[Thrown, ...]) -> bool:
     """Return whether the job failed for an unknown reason, or the server ended meanwhile."""
     if isinstance(error, JobFailedError):
-        return kind not in _DEFINITE and NO_COUNTERS not in detail
+        is_uncounted = any(each.message.startswith(NO_COUNTERS) for each in thrown)
+        return kind not in _DEFINITE and not is_uncounted
     if not isinstance(error, SparkUnavailableError):
         return False
-    return any(sign in detail for sign in (*_SERVER_GONE_SIGNS, *_CONTEXT_ENDED_SIGNS))
+    return bool(find_signs((*SERVER_GONE, *CONTEXT_ENDED), thrown))
 
 
-def _choose_error(facts: str, detail: str, stream: str | None, brokers: str) -> FrazilError:
-    """Return the error whose class is known by messages of Spark, Kafka and the file systems.
-
-    Quoted texts are left out: the value of a record may contain the same words.
-    """
-    detail = hide_literals(detail)
-    if any(sign in detail for sign in _KAFKA_GONE_SIGNS):
+def _choose_error(
+    facts: str, thrown: tuple[Thrown, ...], stream: str | None, brokers: str
+) -> FrazilError:
+    """Return the error whose class is known by signs of Spark, Kafka and the file systems."""
+    if find_signs(KAFKA_GONE, thrown):
         command = f"frazil plan {stream}" if stream else "frazil status"
         return RetentionGapError(
             f"{facts}\nKafka deleted records between plan and read; nothing was published",
             f"`{command}` shows the gap by partition",
         )
-    at = f"Kafka at {brokers}" if brokers else "Kafka"
-    said, of_kafka = f"Spark's Java client cannot use {at}:", failures.explain_java(detail)
-    if of_kafka is None and any(sign in detail for sign in _KAFKA_SILENT_SIGNS):
-        said = f"{said} no answer; from this machine:"
-        of_kafka = failures.explain_silence(brokers)
-    if of_kafka is not None:
-        return KafkaUnavailableError(
-            f"{facts}\n{said} {of_kafka.sentence}",
-            f"{of_kafka.next_step}; `frazil doctor --connections` tests it with each client; "
-            f"{_AGAIN}",
-        )
-    found = None if _is_conflict(detail) else explain_java(detail)
-    if found is not None:
-        server, cause = found
-        error = StorageError if server == "storage" else CatalogUnavailableError
-        return error(
-            f"{facts}\nSpark cannot use the {server}: {cause.sentence}",
-            f"{cause.next_step}; `frazil doctor --connections` tests it with each client; {_AGAIN}",
-        )
+    by_client = _explain_clients(facts, thrown, brokers)
+    if by_client is not None:
+        return by_client
     for signs, kind, step in _KNOWN:
-        if any(sign in detail for sign in signs):
+        if find_signs(signs, thrown):
             return kind(facts, step)
     return JobFailedError(
         facts,
@@ -187,13 +155,44 @@ def _choose_error(facts: str, detail: str, stream: str | None, brokers: str) -> 
     )
 
 
-def _is_conflict(detail: str) -> bool:
-    return any(sign in detail for sign in _CONFLICT_SIGNS)
+def _explain_clients(facts: str, thrown: tuple[Thrown, ...], brokers: str) -> FrazilError | None:
+    """Return the error of a Java client of Kafka, a catalog or a storage, if its cause is known.
+
+    Only classes of such clients count, and quoted texts are left out.
+    """
+    detail = hide_literals(
+        "\n".join(f"{each.name}: {each.message}" for each in thrown if _CLIENT.match(each.name))
+    )
+    at = f"Kafka at {brokers}" if brokers else "Kafka"
+    said, of_kafka = f"Spark's Java client cannot use {at}:", failures.explain_java(detail)
+    if of_kafka is None and find_signs(KAFKA_SILENT, thrown):
+        said = f"{said} no answer; from this machine:"
+        of_kafka = failures.explain_silence(brokers)
+    tests = f"`frazil doctor --connections` tests it with each client; {_AGAIN}"
+    if of_kafka is not None:
+        return KafkaUnavailableError(
+            f"{facts}\n{said} {of_kafka.sentence}", f"{of_kafka.next_step}; {tests}"
+        )
+    found = None if find_signs(CONFLICT, thrown) else explain_java(detail)
+    if found is None:
+        return None
+    server, cause = found
+    error = StorageError if server == "storage" else CatalogUnavailableError
+    return error(
+        f"{facts}\nSpark cannot use the {server}: {cause.sentence}", f"{cause.next_step}; {tests}"
+    )
 
 
+_CLIENT = re.compile(
+    r"(?:org\.apache\.(?:iceberg|hc|thrift|hadoop|kafka)|org\.postgresql|com\.mysql|"
+    r"software\.amazon|java\.net|java\.security|javax\.(?:net|security)|sun\.security)\."
+)
 _HEADING = re.compile(
-    r"^(.*?\b(?:[a-z]\w*\.)*[A-Z]\w*(?:Exception|Error)\b:?(?: ?\[[A-Z0-9_.]+\])?)[^\n]*",
+    r"^(.*?)(\b(?:[a-z]\w*\.)*[A-Z]\w*(?:Exception|Error)\b)(:?(?: ?\[[A-Z0-9_.]+\])?)([^\n]*)",
     re.MULTILINE,
+)
+_OF_CONNECTIONS = re.compile(
+    r"org\.apache\.kafka\.|java\.net\.\w*(?:Connect|Host|Route|Socket)\w*Exception"
 )
 
 
@@ -201,8 +200,12 @@ def hide_messages(output: str) -> str:
     """Return a job's output without quoted texts, and without messages of unknown exceptions."""
 
     def cut(line: re.Match[str]) -> str:
-        is_known = any(sign in line[0] for sign in (*_SIGNS, "org.apache.kafka", "java.net."))
-        return line[0] if is_known else line[1]
+        if _OF_CONNECTIONS.match(line[2]):
+            return line[0]
+        message = f"{line[3]}{line[4]}".lstrip(": ")
+        signs = find_signs(EVERY_SIGN, [Thrown(line[2], message)])
+        new = [sign for sign in signs if sign not in line[2]]
+        return f"{line[1]}{line[2]}{line[3]}" + "".join(f" {sign}" for sign in new)
 
     return _HEADING.sub(cut, hide_literals(output))
 
@@ -210,40 +213,24 @@ def hide_messages(output: str) -> str:
 _DEFINITE = frozenset({"AnalysisException", "ParseException"})
 """Classes that Spark raises for a wrong query, table or setting, whatever the records are."""
 
-NO_COUNTERS = "Spark sent no counters of the rows it wrote"
-"""A message of the job `stage_batch`; the cause is a busy machine."""
-
-_BEFORE_ROWS = frozenset({"AnalysisException", "ParseException", "IllegalArgumentException"})
-"""Classes that Spark raises before it reads a row."""
-
-_SIGNS = (
-    *_CONFLICT_SIGNS,
-    *_STORAGE_SIGNS,
-    *_KAFKA_GONE_SIGNS,
-    *_KAFKA_SILENT_SIGNS,
-    *_CATALOG_GONE_SIGNS,
-    *_SERVER_GONE_SIGNS,
-    *_NO_EXECUTOR_SIGNS,
-)
-_CLASS = re.compile(
-    r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b|^\w+(?:Exception|Error)(?=:)", re.MULTILINE
-)
-_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
+_WITHOUT_ROWS = frozenset({"remove_orphans", "expire_snapshots"})
+"""Jobs that read no rows of a table and no records."""
 _MOST_LINES = 6
 _MOST_NAMES = 12
 
 
-def _describe(kind: str, detail: str) -> str:
+def _describe(job: str, kind: str, condition: str, detail: str) -> str:
     """Return the parts of an error's text that no record fills.
 
-    Of an error before the first row these are its first lines; of others the lines by which
-    `_name_error` knows the cause, the names of exceptions, and Spark's error conditions.
+    Of an error before the first row these are its first lines; of others the signs by which
+    `_choose_error` knows the cause, Spark's error conditions and the names of exceptions.
     """
-    lines = detail.strip().splitlines()
-    if kind not in _BEFORE_ROWS:
-        lines = [line for line in lines if any(sign in line for sign in _SIGNS)]
-    known = [hide_literals(line) for line in lines[:_MOST_LINES]]
-    names = [*_CONDITION.findall(detail), *_CLASS.findall(detail)]
-    missing = [n for n in dict.fromkeys(names) if not any(n in line for line in known)]
+    thrown = read_thrown(kind, detail)
+    is_before = kind in _DEFINITE or (kind == "IllegalArgumentException" and job in _WITHOUT_ROWS)
+    lines = detail.strip().splitlines()[:_MOST_LINES] if is_before else []
+    known = [hide_literals(line) for line in lines] or list(find_signs(EVERY_SIGN, thrown))
+    names = dict.fromkeys([*([f"[{condition}]"] if condition else ()), *list_names(thrown)])
+    missing = [n for n in names if not any(n in line for line in known)]
     hidden = "" if known else "its message is not shown, because it may contain values of records"
-    return "\n".join(filter(None, (*known, ", ".join(missing[:_MOST_NAMES]), hidden)))
+    first = "\n".join(known) if is_before else ", ".join(known)
+    return "\n".join(filter(None, (first, ", ".join(missing[:_MOST_NAMES]), hidden)))
