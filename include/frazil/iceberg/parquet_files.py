@@ -1,10 +1,11 @@
-"""Copy Parquet files without some of their rows, and describe Parquet files for manifests.
+"""Write Parquet files, copy them without some of their rows, and describe them for manifests.
 
 A copy keeps the file's own columns, types and field ids. PyIceberg's reader and writer are not
 used for it: both store a null list or map of structs as an empty one.
 """
 
 import uuid
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,29 @@ def copy_retained_rows(table: Table, source: DataFile, is_removed: NDArray[np.bo
         statistics = read_statistics(table, footer, schema)
     place = (source.spec_id, source.partition)
     return build_data_file((path, len(target)), place, statistics, source.sort_order_id)
+
+
+def write_rows(table: Table, rows: Sequence[Mapping[str, object]]) -> DataFile:
+    """Write rows to a new Parquet file of an unpartitioned table; a null list stays null.
+
+    Raises:
+        StorageError, CatalogUnavailableError: the file cannot be written.
+    """
+    provider = load_location_provider(table.location(), table.properties)
+    path = provider.new_data_location(f"{uuid.uuid4()}.parquet")
+    content = pa.Table.from_pylist([dict(row) for row in rows], table.schema().as_arrow())
+    target = table.io.new_output(path)
+    with translated_errors(f"writing {path}"):
+        with (
+            target.create() as sink,
+            pq.ParquetWriter(
+                sink, content.schema, compression="zstd", store_decimal_as_integer=True
+            ) as writer,
+        ):
+            writer.write_table(content)
+        with target.to_input_file().open() as stream:
+            statistics = read_statistics(table, pq.ParquetFile(stream).metadata)
+    return build_data_file((path, len(target)), (table.spec().spec_id, Record()), statistics)
 
 
 def require_parquet(table: Table, file: DataFile) -> None:

@@ -5,7 +5,6 @@ main's ancestry names its attempt, and is open until a redrive restores it (prot
 letters); both are decided here, for one partition or for a whole table.
 """
 
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io.pyarrow import write_file
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table, WriteTask
+from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from frazil.errors import StageLostError
@@ -25,6 +23,7 @@ from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branch, reset_branch
 from frazil.iceberg.catalog import NewTable, TableStore, dead_letters_name, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.parquet_files import write_rows
 from frazil.iceberg.table_compatibility import require_writable_table
 from frazil.iceberg.table_schema import build_dead_letters_schema
 from frazil.ingest.messages import BatchPlan, Staged
@@ -106,10 +105,7 @@ def stage_isolated_records(
         create_branch(store, name, attempt)
     table = store.load(name)
     rows = [_describe_record(plan, attempt, *each) for each in records.items()]
-    batches = pa.Table.from_pylist(rows, table.schema().as_arrow()).to_batches()
-    task = WriteTask(uuid.uuid4(), 0, table.schema(), batches)
-    with translated_errors(f"writing dead letters of batch {plan.batch_id}"):
-        files = list(write_file(table.io, table.metadata, iter([task])))
+    files = [write_rows(table, rows)]
     retry_commit(
         f"staging dead letters of batch {plan.batch_id}",
         lambda: _try_stage(store, name, attempt, files, has_others=has_others),
