@@ -135,6 +135,11 @@ class Run:
         assert VALUE not in str(caught.value)
         return caught.value
 
+    def read_blocked(self) -> str:
+        """Return the id of the blocked batch."""
+        stored = json.loads(self.lake.table.properties["frazil.blocked.orders"])
+        return cast("str", stored["plan"]["batch_id"])
+
     def letters(self) -> list[tuple[int, int, str, str | None]]:
         rows = self.lake.store.load(LETTERS).scan().to_arrow().to_pylist()
         return sorted(

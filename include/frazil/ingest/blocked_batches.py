@@ -20,7 +20,9 @@ from frazil.quality.event_rows import EVENT_ROWS_CODE
 from frazil.quality.suite_files import check_suite_fits, load_suite
 from frazil.workspace import Workspace
 
-_NOT_ISOLATED = RecordsNotIsolatedError("", "").code
+NOT_ISOLATED = RecordsNotIsolatedError("", "").code
+NOT_WAIVABLE = "no waiver is possible: some of them may be rows of other tables of the route"
+"""What a block says of failing records of a routed stream that were not found one by one."""
 
 
 class Waiver(MessagePart):
@@ -161,7 +163,7 @@ def still_applies(
     plan = blocked.plan
     same_base = (plan.base_epoch, plan.base_batch) == (point.state.epoch, point.state.batch)
     is_smaller_now = (
-        blocked.error == _NOT_ISOLATED
+        blocked.error == NOT_ISOLATED
         and max_records is not None
         and count_offsets(plan.offset_ranges) > max_records
     )
@@ -176,10 +178,12 @@ def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
     look = f"look at the rows (query {plan.table} VERSION AS OF '{blocked.branch}'), then "
     size = count_offsets(plan.offset_ranges)
     smaller = f"set batch.max_records below {size:,}, which makes the next run plan again, or "
+    command = f"frazil waive {plan.stream} --batch {plan.batch_id}"
+    waive = f", or `{command} --by YOU --reason WHY --no-dry-run`"
+    is_waivable = not any(NOT_WAIVABLE in failure for failure in blocked.failures)
     next_step = (
-        f"{look if blocked.branch else ''}{smaller if blocked.error == _NOT_ISOLATED else ''}"
-        "correct the rules (suite or stream file) or the producer, or "
-        f"`frazil waive {plan.stream} --batch {plan.batch_id} --by YOU --reason WHY --no-dry-run`"
+        f"{look if blocked.branch else ''}{smaller if blocked.error == NOT_ISOLATED else ''}"
+        f"correct the rules (suite or stream file) or the producer{waive if is_waivable else ''}"
     )
     return BatchBlockedError(
         f"stream {plan.stream}: batch {plan.batch_id} is blocked since {blocked.blocked_at}: "

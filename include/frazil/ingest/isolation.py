@@ -23,6 +23,7 @@ from frazil.iceberg import commits
 from frazil.iceberg.branches import create_branches, drop_branches, name_branch
 from frazil.iceberg.catalog import dead_letters_name
 from frazil.iceberg.table_view import TableView
+from frazil.ingest.blocked_batches import NOT_WAIVABLE
 from frazil.ingest.dead_letters import stage_isolated_records
 from frazil.ingest.error_budget import count_bad_records, has_dead_letters
 from frazil.ingest.messages import BatchPlan, StageRequest, StageResult
@@ -96,11 +97,16 @@ class PartJob:
 
 @dataclass(frozen=True)
 class JobParts:
-    """The input of a job, processed in parts; each part has a branch, which is dropped again."""
+    """The input of a job, processed in parts; each part has a branch, which is dropped again.
+
+    `jobs` ran before the search; `is_routed` if other streams read the same records.
+    """
 
     work: Workspace
     plan: BatchPlan
     job: PartJob
+    jobs: int = 0
+    is_routed: bool = False
 
     def run(self, spans: Sequence[OffsetRange]) -> Outcomes:
         """Run the job for each span; return its error or None.
@@ -149,22 +155,20 @@ def search_failing_records(
     """Find the records that make a job fail.
 
     With a waiver everything that is still suspected at the limit counts as failing, unless it is
-    more than `MAX_WAIVED_RECORDS`.
+    more than `MAX_WAIVED_RECORDS`, or some may be rows of another stream of the route.
 
     Raises:
         RecordsNotIsolatedError: the limit of jobs or time was reached.
         FrazilError: `failure`, if no record causes it; an error of another cause.
     """
-    search, causes, started = (
-        begin_search(parts.job.count),
-        dict[OffsetRange, str](),
-        time.monotonic(),
-    )
+    search = begin_search(parts.job.count, jobs=parts.jobs, is_proved=parts.is_routed)
+    causes, started = dict[OffsetRange, str](), time.monotonic()
     with ServerRestarts(parts.work) as restarts:
         restarts.wait_after([failure])
         while search.untested and not search.has_other_cause:
             if search.is_exhausted or time.monotonic() - started > MAX_SECONDS:
-                if waived and sum(span.width for span in search.suspects) <= MAX_WAIVED_RECORDS:
+                width = sum(span.width for span in search.suspects)
+                if waived and not parts.is_routed and width <= MAX_WAIVED_RECORDS:
                     return {span: causes.get(span, NOT_NARROWED) for span in search.suspects}
                 raise _explain_limit(parts, search, failure, subject)
             log.warning("%s: %s", subject, _describe_progress(search, time.monotonic() - started))
@@ -177,7 +181,7 @@ def search_failing_records(
                     causes[span] = error.cause_type
             search = note_outcomes(search, [error is None for error in outcomes])
     if search.has_other_cause:
-        raise _explain_other_cause(search, failure, causes.get(EMPTY, ""))
+        raise _explain_other_cause(failure, causes.get(EMPTY, ""))
     spans = [OffsetRange(p, p + 1) for p in search.found]
     found = {span: causes[span] for span in spans}
     jobs = count_noun(search.jobs, "job")
@@ -246,24 +250,27 @@ def _explain_limit(
 ) -> RecordsNotIsolatedError:
     smallest = search.smallest_failing or search.next_spans[0]
     found = ", ".join(parts.job.describe(OffsetRange(p, p + 1)) for p in search.found[:10])
+    every = "" if search.passed else "; only the job without any record passes, so that the stream "
+    every += "" if search.passed else "file or Spark's settings may be the cause"
+    step = "correct the producer or the stream file, for example by a smaller batch.max_records"
+    waive = (
+        "; if this batch blocks its stream, `frazil waive` makes all records of the ranges that "
+        f"still fail dead letters, up to {MAX_WAIVED_RECORDS:,}"
+    )
     return RecordsNotIsolatedError(
         f"{subject}: records make Spark fail ({failure.cause_type}); after "
         f"{count_noun(search.jobs, 'job')} the smallest range that still fails is "
-        f"{parts.job.describe(smallest)}; single records found: {found or 'none'}",
-        "correct the producer or the stream file, for example by a smaller batch.max_records; if "
-        "this batch blocks its stream, `frazil waive` makes all records of the ranges that still "
-        f"fail dead letters, up to {MAX_WAIVED_RECORDS:,}",
+        f"{parts.job.describe(smallest)}; single records found: {found or 'none'}{every}"
+        f"{'; ' + NOT_WAIVABLE if parts.is_routed else ''}",
+        step + ("" if parts.is_routed else waive),
     )
 
 
-def _explain_other_cause(search: Bisection, failure: FrazilError, cause_type: str) -> FrazilError:
+def _explain_other_cause(failure: FrazilError, cause_type: str) -> FrazilError:
     """Return the failure with the finding that no single record causes it; it may be retried."""
-    parts = count_noun(len(search.failing), "part")
-    finding = f"with every part ({parts})"
-    if search.is_empty_failing:
-        finding = f"also without any record ({cause_type})"
     return type(failure)(
-        f"{failure.facts}\nNo single record is the cause: the job fails {finding}",
+        f"{failure.facts}\nNo single record is the cause: the job also fails without any record "
+        f"({cause_type})",
         failure.next_step,
     )
 
@@ -396,7 +403,7 @@ def select_own(parts: JobParts, found: Positions, route: Route | None) -> Positi
     being written, as a record that is routed elsewhere. Records that still fail also fail in the
     fallback stream.
     """
-    if route is None or route.takes is None:
+    if route is None or not parts.is_routed:
         return found
     nowhere = route.model_copy(update={"takes": parts.plan.batch_id})  # no record has this value
 

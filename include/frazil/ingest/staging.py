@@ -126,6 +126,8 @@ class StageInput:
     views: Iterator[TableView]
     given: Mapping[str, object] = field(default_factory=dict)
     """Fields of the request with records that the job does not read from Kafka."""
+    attempts: list[str] = field(default_factory=list)
+    """The branches of the attempts so far."""
 
 
 def fill_branch(
@@ -197,6 +199,7 @@ def _run_attempt(
     attempt = name_branch(plan.stream, plan.base_epoch, beside=stage.is_beside)
     view = create_branch_on(next(stage.views), attempt)
     base_head = view.table.metadata.refs[attempt].snapshot_id
+    stage.attempts.append(attempt)
     reach_failpoint("stage.after-branch")
     request = build_request(work, plan, attempt, schemas, view).model_copy(update=stage.given)
     if isolated is not None:
@@ -224,11 +227,10 @@ def _fill_without_failing_records(
                 raise
             failure = error
     subject = f"stream {plan.stream}: batch {plan.batch_id}"
-    known, route = [schemas], work.stream.route
-    waived = plan.waived is not None and (route is None or route.takes is None)
+    known = [schemas]
     parts = _build_parts(stage, known)
-    found = search_failing_records(parts, failure, subject, waived=waived)
-    isolated = read_isolated(work, plan, found, select_own(parts, found, route))
+    found = search_failing_records(parts, failure, subject, waived=plan.waived is not None)
+    isolated = read_isolated(work, plan, found, select_own(parts, found, work.stream.route))
     try:
         try:
             return _fill(stage, known[-1], isolated)
@@ -262,7 +264,9 @@ def _build_parts(stage: StageInput, known: list[BatchSchemas]) -> JobParts:
 
     count, describe = count_offsets(plan.offset_ranges), partial(describe_part, plan.ranges)
     job = PartJob("stage_batch", StageResult, count, build, describe, check, learn)
-    return JobParts(work, plan, job)
+    route = work.stream.route
+    is_routed = route is not None and route.takes is not None
+    return JobParts(work, plan, job, len(stage.attempts), is_routed)
 
 
 def require_known_schema_ids(plan: BatchPlan, result: StageResult) -> None:

@@ -13,9 +13,11 @@ from types import MappingProxyType
 from frazil.ledger.offsets import OffsetRange
 
 MAX_JOBS = 40
-"""The most runs of the job, including the last one, which processes the other records."""
+"""The most runs of the job for one batch: those before the search and after it count, too."""
 TESTS_PER_JOB = 16
 NECESSARY_FAILURES = 2
+LAST_JOBS = 2
+"""Runs that are kept for the other records: one, and its repetition after an outage."""
 MIN_FAILURES = 30
 """After as many failed tests without a passed one, single records are tested as a sample."""
 SAMPLES = 8
@@ -30,7 +32,8 @@ class Bisection:
 
     `untested` are the next spans; `failing` are spans that failed, `failures` how often a single
     position failed, `found` the positions that failed twice. `is_sampled` after a sample of single
-    records: if none of them passes, no record is the cause.
+    records: if none of them passes, too many records fail for a search. `jobs` counts the batch's
+    runs; `is_proved` if each found record costs a part of a run after the search.
     """
 
     count: int
@@ -42,6 +45,7 @@ class Bisection:
     jobs: int = 0
     is_empty_failing: bool = False
     is_sampled: bool = False
+    is_proved: bool = False
 
     @property
     def is_sample_next(self) -> bool:
@@ -58,18 +62,24 @@ class Bisection:
 
     @property
     def has_other_cause(self) -> bool:
-        """Return whether no record is the cause: the empty span fails, or every part does.
+        """Return whether no record is the cause: the job also fails with the empty span.
 
-        A record that is the whole input may be the cause.
+        If that passes, records are the cause, also where every part fails.
         """
-        is_finished = not self.untested and len(self.found) > 1
-        every = not self.passed and (self.is_sampled or is_finished)
-        return self.is_empty_failing or every
+        return self.is_empty_failing
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether spans are left to test, but only the last run."""
-        return bool(self.untested) and self.jobs >= MAX_JOBS - 1
+        """Return whether spans are left to test, but no run for them, or too many for the rest."""
+        proofs = -(-len(self.found) // TESTS_PER_JOB) if self.is_proved else 0
+        left = MAX_JOBS - LAST_JOBS - proofs - self.jobs
+        positions = sum(span.width for span in self.untested)
+        is_hopeless = (
+            self.is_sampled
+            and not self.passed
+            and NECESSARY_FAILURES * positions > left * TESTS_PER_JOB
+        )
+        return bool(self.untested) and (left <= 0 or is_hopeless)
 
     @property
     def smallest_failing(self) -> OffsetRange | None:
@@ -88,10 +98,14 @@ class Bisection:
         return tuple(sorted(positions)) + tuple(span for span in self.untested if span.width)
 
 
-def begin_search(count: int) -> Bisection:
-    """Begin a search in `count` positions whose whole failed; the empty span is tested first."""
+def begin_search(count: int, *, jobs: int = 0, is_proved: bool = False) -> Bisection:
+    """Begin a search in `count` positions whose whole failed; the empty span is tested first.
+
+    `jobs` and `is_proved` as in `Bisection`.
+    """
     whole = OffsetRange(0, count)
-    return Bisection(count, (EMPTY, *(halve(whole) if count > 1 else (whole,))))
+    parts = halve(whole) if count > 1 else (whole,)
+    return Bisection(count, (EMPTY, *parts), jobs=jobs, is_proved=is_proved)
 
 
 def halve(span: OffsetRange) -> tuple[OffsetRange, OffsetRange]:

@@ -13,6 +13,8 @@ from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.blocked_batches import (
+    NOT_ISOLATED,
+    NOT_WAIVABLE,
     BlockedBatch,
     Waiver,
     encode_waiver,
@@ -25,7 +27,7 @@ from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
 from frazil.ledger.history import list_reused
-from frazil.ledger.offsets import NextOffsets, OffsetRange, describe_offset
+from frazil.ledger.offsets import NextOffsets, OffsetRange, count_offsets, describe_offset
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.messages import name_field
@@ -38,12 +40,14 @@ def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decisi
     """Approve the blocked batch exactly as it was planned, or preview that without an author.
 
     Raises:
-        ConfigurationError: no batch is blocked, or another one is.
+        ConfigurationError: no batch is blocked, another one is, or its failing records are not
+            known one by one and may be rows of other tables of a route.
     """
 
     def attempt() -> Decision:
         table = work.store.load(work.stream.table.name)
         blocked = _require_blocked(table, work.stream.stream, batch_id)
+        _require_waivable(work, blocked)
         if author is None:
             facts = explain_block(blocked).facts
             return Decision("waive", f"{facts}; a waiver would approve exactly this batch")
@@ -54,6 +58,18 @@ def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decisi
         return Decision("waive", f"batch {batch_id} approved; the next run will publish it")
 
     return retry_commit(f"waiving batch {batch_id}", attempt)
+
+
+def _require_waivable(work: Workspace, blocked: BlockedBatch) -> None:
+    route, plan = work.stream.route, blocked.plan
+    if blocked.error != NOT_ISOLATED or route is None or route.takes is None:
+        return
+    raise ConfigurationError(
+        f"stream {plan.stream}: batch {plan.batch_id} has failing records that were not found one "
+        f"by one; {NOT_WAIVABLE}",
+        f"set batch.max_records in the stream file below {count_offsets(plan.offset_ranges):,}: "
+        "the next run plans again, and each search has fewer records",
+    )
 
 
 def _require_blocked(table: Table, stream: str, batch_id: str) -> BlockedBatch:

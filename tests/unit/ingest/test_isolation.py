@@ -5,7 +5,6 @@ Spark is left out: PyIceberg stages a row for each offset, and the "job" fails a
 
 import base64
 import fcntl
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,10 +27,12 @@ from support.failing_jobs import (
     begin_run,
 )
 from support.lake import Lake, make_stream
+from support.staged_offsets import Topic
 
 from frazil.errors import (
     BatchBlockedError,
     BudgetExceededError,
+    ConfigurationError,
     FrazilError,
     JobFailedError,
     RecordsNotIsolatedError,
@@ -180,15 +181,29 @@ def test_a_job_that_fails_for_a_known_cause_is_not_searched(run: Run, error: Exc
     assert run.engine.jobs == {"stage_batch": 1}
 
 
-def test_a_job_that_fails_with_every_part_stays_a_failed_job(run: Run) -> None:
-    every = [(0, offset) for offset in range(12)] + [(1, offset) for offset in range(4)]
-    run.engine.failing = dict.fromkeys(every, THROWN)
+def test_a_job_that_also_fails_without_records_stays_a_failed_job(run: Run) -> None:
+    run.engine.before = lambda request: request.ranges.update(orders={0: (0, 12), 1: (0, 4)})
+    run.engine.failing = {(0, 7): THROWN}
 
     error = run.fail(JobFailedError)
 
-    assert "No single record is the cause: the job fails with every part" in error.facts
-    assert run.engine.jobs.total() < 10
+    assert "the job also fails without any record (PythonException)" in error.facts
+    assert run.engine.jobs == {"stage_batch": 1, "run_parts": 1}
     assert run.lake.coordinates() == []
+
+
+def test_a_batch_in_which_every_record_fails_is_blocked_and_can_be_waived(run: Run) -> None:
+    every = [(0, offset) for offset in range(12)] + [(1, offset) for offset in range(4)]
+    run.engine.failing = dict.fromkeys(every, THROWN)
+
+    run.fail(BudgetExceededError)
+    run.fail(BatchBlockedError)
+
+    assert run.lake.coordinates() == []
+    assert run.engine.jobs.total() < 10
+    waive_batch(run.open(), run.read_blocked(), Author("jane@example.org", "known"))
+    run.publish()
+    run.require_exact(*every)
 
 
 def test_an_outage_during_the_search_stays_an_outage(run: Run) -> None:
@@ -255,9 +270,7 @@ def test_the_error_budget_counts_records_that_fail(run: Run) -> None:
 
     assert run.lake.coordinates() == []
     assert run.letters() == []
-    plan = run.open().store.load("demo.orders").properties
-    blocked = json.loads(plan["frazil.blocked.orders"])
-    waive_batch(run.open(), blocked["plan"]["batch_id"], Author("jane@example.org", "known"))
+    waive_batch(run.open(), run.read_blocked(), Author("jane@example.org", "known"))
     run.publish()
     run.require_exact((0, 3), (0, 9))
 
@@ -265,7 +278,7 @@ def test_the_error_budget_counts_records_that_fail(run: Run) -> None:
 def test_a_search_at_its_limit_blocks_the_stream_and_names_the_smallest_range(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frazil.ledger.bisection.MAX_JOBS", 4)
+    monkeypatch.setattr("frazil.ledger.bisection.MAX_JOBS", 6)
     run.engine.failing = {(0, 7): THROWN}
 
     error = run.fail(RecordsNotIsolatedError)
@@ -276,7 +289,7 @@ def test_a_search_at_its_limit_blocks_the_stream_and_names_the_smallest_range(
     blocked = run.fail(BatchBlockedError)
     assert run.engine.jobs.total() == jobs
     assert "branch" not in str(blocked)
-    batch = json.loads(run.lake.table.properties["frazil.blocked.orders"])["plan"]["batch_id"]
+    batch = run.read_blocked()
 
     waive_batch(run.open(), batch, Author("jane@example.org", "known"))
     monkeypatch.setattr(isolation, "MAX_WAIVED_RECORDS", 1)
@@ -325,6 +338,29 @@ def test_rows_that_cannot_be_published_are_searched_by_the_next_run(
     assert {detail for *_, detail in run.letters()} == {"OverflowError"}
 
 
+def test_two_partitions_of_one_failing_record_each_do_not_stand(run: Run) -> None:
+    run.topic = Topic((1, 1))
+    run.engine.failing = {(0, 0): THROWN, (1, 0): THROWN}
+
+    run.fail(BudgetExceededError)
+    waive_batch(run.open(), run.read_blocked(), Author("jane@example.org", "known"))
+    run.publish()
+
+    run.require_exact((0, 0), (1, 0))
+
+
+def test_more_failing_records_than_a_search_can_find_block_the_stream(run: Run) -> None:
+    run.topic = Topic((1000, 0))
+    run.engine.failing = {(0, offset): THROWN for offset in range(1000) if offset != 501}
+
+    error = run.fail(RecordsNotIsolatedError)
+
+    assert "only the job without any record passes" in error.facts
+    assert run.engine.jobs.total() < 10
+    waive_batch(run.open(), run.read_blocked(), Author("jane@example.org", "known"))
+    assert run.publish().rows_quarantined == 1000
+
+
 ROUTE = {"field": "name", "tables": {"x": "demo.orders", "y": "demo.other"}, "takes": "x"}
 
 
@@ -348,3 +384,21 @@ def test_a_failing_record_of_a_route_belongs_to_one_stream(
     counts = (published.rows_written, published.rows_quarantined, published.rows_skipped)
     assert counts == ((15, 1, 0) if decodes else (15, 0, 1))
     assert len(run.letters()) == int(decodes)
+
+
+def test_failing_records_of_a_route_that_are_not_found_need_smaller_batches_not_a_waiver(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frazil.ledger.bisection.MAX_JOBS", 4)
+    run.stream = make_stream(route=ROUTE, errors={"max_bad_ratio": 0.6})
+    run.engine.failing = {(0, 7): THROWN}
+
+    error = run.fail(RecordsNotIsolatedError)
+    blocked = run.fail(BatchBlockedError)
+    with pytest.raises(ConfigurationError, match="no waiver is possible") as refused:
+        waive_batch(run.open(), run.read_blocked(), Author("jane@example.org", "known"))
+
+    assert "waive" not in f"{error.next_step}{blocked.next_step}"
+    assert "batch.max_records" in error.next_step
+    assert "batch.max_records below 16" in blocked.next_step
+    assert "batch.max_records in the stream file below 16" in refused.value.next_step

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from frazil.ledger.bisection import (
     EMPTY,
+    LAST_JOBS,
     MAX_JOBS,
     Bisection,
     begin_search,
@@ -46,7 +47,7 @@ def test_a_search_finds_exactly_the_failing_records_or_names_a_range_that_holds_
     count: int,
     ends_at_failure: bool,  # noqa: FBT001
 ) -> None:
-    failing = data.draw(list_failing(count, min(count - 1, 60)))
+    failing = data.draw(list_failing(count, min(count, 60)))
 
     found = search(count, passes_without(failing), ends_at_failure=ends_at_failure)
 
@@ -86,12 +87,30 @@ def test_one_record_that_ends_the_server_is_found_in_a_batch_of_any_size(
     assert not found.has_other_cause
 
 
+@pytest.mark.parametrize("good", [(), (1,)])
 @pytest.mark.parametrize("count", [2, 7, 100, BATCH])
-def test_a_job_that_fails_with_every_part_blames_no_record(count: int) -> None:
-    found = search(count, lambda span: not span.width)
+def test_a_job_that_fails_with_every_part_but_not_without_records_is_searched(
+    count: int, good: tuple[int, ...]
+) -> None:
+    found = search(count, lambda span: not span.width or (span.start in good and span.width == 1))
 
-    assert found.has_other_cause
+    assert not found.has_other_cause
+    if count < BATCH:
+        assert sorted(found.found) == [each for each in range(count) if each not in good]
+        return
+    assert found.is_exhausted
     assert found.jobs <= 8
+    assert found.smallest_failing is not None
+    assert sum(span.width for span in found.suspects) == count
+
+
+def test_the_jobs_before_and_after_a_search_count_in_its_limit() -> None:
+    found = begin_search(BATCH, jobs=30, is_proved=True)
+    while not found.is_exhausted:
+        outcomes = [not span.width or span.width > 1000 for span in found.next_spans]
+        found = note_outcomes(found, outcomes[: 1 if found.jobs < 31 else 0])
+
+    assert found.jobs + LAST_JOBS == MAX_JOBS
 
 
 def test_a_job_that_fails_without_any_record_is_noticed_by_the_first_run() -> None:
