@@ -205,7 +205,7 @@ def _erase_rows(
 
     def find_unlisted(seen: History, deleted: Coordinates) -> DeadLetterCoordinates:
         found = search.find(work.store.find(work.stream.dead_letters_table), deleted)
-        return _drop_listed(found, _list_erased_dead_letters(seen))
+        return _drop_listed(found, list_erased_dead_letters(seen))
 
     author = {keys.BY: plan.by, keys.REASON: plan.reason}
     deletion = Deletion(keys.ERASE, plan.stream, work.run_id, author)
@@ -213,7 +213,7 @@ def _erase_rows(
     return delete_rows(view, select_rows_by_key(view.table, by_row), deletion, find_unlisted)
 
 
-def _list_erased_dead_letters(history: History) -> DeadLetterCoordinates:
+def list_erased_dead_letters(history: History) -> DeadLetterCoordinates:
     """Return the dead letters that snapshots on main's ancestry list as erased."""
     return join_dead_letters(
         parse_deleted_dead_letters(entry.summary) for entry in walk_ancestors(history)
@@ -246,7 +246,7 @@ def remove_erased_dead_letters(
         TargetError, CommitContentionError, UnavailableError: run again.
     """
     letters = TableView(work.store, work.stream.dead_letters_table)
-    listed = _list_erased_dead_letters(view.history)
+    listed = list_erased_dead_letters(view.history)
     if not listed or letters.found is None:
         return 0, letters
     return remove_rows(work, letters, select_dead_letters(listed), author)

@@ -202,6 +202,10 @@ def _try_remove(
     head = table.current_snapshot()
     added = build_deletion(table, affected, summary, search)
     updates = commits.move_main(added)
+    if table.name()[-1].endswith(keys.DEAD_LETTERS_SUFFIX):
+        # A rollback keeps the table's properties, and so is noticed.
+        snapshot_id = str(added.snapshot.snapshot_id)
+        updates += (commits.set_properties({keys.LAST_ERASURE: snapshot_id}),)
     reach_failpoint("remove.before-commit")
     commit_once(work.store, table, {commits.MAIN: head.snapshot_id if head else None}, updates)
     reach_failpoint("remove.after-commit")

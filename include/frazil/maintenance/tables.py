@@ -12,14 +12,15 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
-from frazil.errors import JobFailedError
+from frazil.errors import ForeignRollbackError, JobFailedError
 from frazil.events import Event, note_event
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.live_files import FilePlanner, count_hidden_rows
+from frazil.iceberg.row_changes import count_rows, find_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import require_sole_owner
 from frazil.ledger import keys
-from frazil.ledger.recovery_point import RecoveryPoint, find_recovery_points
+from frazil.ledger.recovery_point import RecoveryPoint, find_recovery_points, walk_ancestors
 from frazil.ledger.usage import cpu_facts, read_and_reset_usage
 from frazil.maintenance.compaction_rules import (
     MEBIBYTE,
@@ -28,6 +29,7 @@ from frazil.maintenance.compaction_rules import (
     choose_inputs,
     count_small,
 )
+from frazil.maintenance.erasure import list_erased_dead_letters, select_dead_letters
 from frazil.maintenance.messages import (
     CompactReport,
     ExpireReport,
@@ -37,6 +39,7 @@ from frazil.maintenance.messages import (
     TableRequest,
     TableResult,
 )
+from frazil.messages import count_noun
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace, list_maintenance_settings
 
@@ -77,6 +80,9 @@ def iterate_maintained(
     """Yield the stream's tables and the shared ones, as far as they have data.
 
     Each is loaded when its turn comes: a job on the one before may have taken an hour.
+
+    Raises:
+        ForeignRollbackError: another tool brought erased dead letters back.
     """
     state = work.stream.table.state
     of_state = (state.name, state.deletes_name) if state else ()
@@ -84,7 +90,37 @@ def iterate_maintained(
     for name in (work.stream.dead_letters_table, *of_state, *shared):
         view = TableView(work.store, name)
         if view.found is not None and view.table.current_snapshot() is not None:
+            if name == work.stream.dead_letters_table:
+                _require_erased_letters(work.stream.stream, base.view, view)
             yield view
+
+
+def _require_erased_letters(stream: str, view: TableView, letters: TableView) -> None:
+    """Check that no rollback by another tool brought back dead letters that the ledger lists.
+
+    They are read only if main lacks the newest erasure: it may have been replaced or have expired.
+
+    Raises:
+        ForeignRollbackError: erased dead letters are in the table again.
+    """
+    newest = letters.table.properties.get(keys.LAST_ERASURE, "")
+    history = letters.history
+    if not any(str(known) == newest for known in history.entries):
+        return
+    on_main = {str(e.snapshot_id) for e in walk_ancestors(history, beyond_metadata=False)}
+    if newest in on_main:
+        return
+    listed = list_erased_dead_letters(view.history)
+    count = count_rows(find_rows(letters.table, select_dead_letters(listed))) if listed else 0
+    if count:
+        raise ForeignRollbackError(
+            f"table {letters.name}: main lacks snapshot {newest}, which erased dead letters: "
+            f"another tool rolled the table back, and {count_noun(count, 'erased dead letter')} "
+            "can be read again",
+            f"`frazil erase {stream} --key COLUMN=VALUE` with any key, --by YOU --reason WHY "
+            f"--no-dry-run erases them again; then `frazil audit {stream}` names the dead letters "
+            "that the rollback took away",
+        )
 
 
 def note_maintenance(work: Workspace, step: str, report: SomeReport) -> SomeReport:
