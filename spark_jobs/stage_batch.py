@@ -79,7 +79,7 @@ def stage_batch(spark: SparkSession, request: StageRequest) -> StageResult:
         value_schema_ids=read_ids(observed.get("value_ids")),
         unknown_ids={part: ids for part, ids in unknown.items() if ids},
         unknown_first=find_first_unknown(unknown, observed),
-        unnamed_fields=read_unmapped_fields(observed),
+        unnamed_fields=read_unmapped_fields(decoded, observed),
     )
 
 

@@ -12,10 +12,10 @@ from pyspark.sql.utils import is_remote
 from frazil.ingest.messages import PartitionCount, StageRequest
 from frazil.quality.sql import quote_name, write_count, write_weighted_count, write_weighted_sum
 from frazil.schemas.column_decoding import value_path
+from frazil.schemas.wire_format import MAX_UNNAMED
 from frazil.streams.column_types import parse_column
 from frazil_spark.decode.frame import GOOD, Decoded
-from frazil_spark.decode.values import MAX_NAMES
-from frazil_spark.decode.wire_format import count_ids
+from frazil_spark.decode.wire_format import count_ids, read_ids
 from frazil_spark.fast_path.preaggregation import name_sums
 from frazil_spark.fast_path.worker import FILE, WEIGHT
 
@@ -131,10 +131,20 @@ def count_unmapped_fields(decoded: Decoded) -> dict[str, str]:
     if not decoded.unmapped_fields:
         return {}
     names = f"collect_set(CASE WHEN {GOOD} THEN {decoded.unmapped_fields} END)"
-    listed = f"slice(array_sort(array_distinct(flatten({names}))), 1, {MAX_NAMES})"
+    listed = f"slice(array_sort(array_distinct(flatten({names}))), 1, {MAX_UNNAMED})"
     return {"unmapped_fields": f"to_json({listed})"}
 
 
-def read_unmapped_fields(observed: Mapping[str, str | int | None]) -> tuple[str, ...]:
-    """Return the unmapped fields from the observation."""
-    return tuple(json.loads(str(observed.get("unmapped_fields") or "[]")))
+def read_unmapped_fields(
+    decoded: Decoded, observed: Mapping[str, str | int | None]
+) -> tuple[str, ...]:
+    """Return the unmapped fields from the observation, and those of the schemas of good rows.
+
+    In quotes are those that need a column of another name.
+    """
+    found = [*json.loads(str(observed.get("unmapped_fields") or "[]"))]
+    for frame in decoded.wires:
+        used = {*read_ids(observed[f"{frame.part}_ids"])}
+        found += [n for s in frame.usable if s.schema_id in used for n in s.unnamed_fields]
+    by_name = {name.replace("`", ""): name for name in found}  # the schemas' come last
+    return tuple(sorted(by_name.values())[:MAX_UNNAMED])

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from conftest import REPO, Lab
 from pyiceberg.catalog import load_catalog
+from support.avro_bytes import encode, record
+from support.registry_lab import RegistryLab, frame, read_table
 
 from frazil.ingest.fast_path import MIN_RECORDS_VARIABLE
 from frazil.ledger.recovery_point import keys
@@ -97,3 +99,21 @@ def test_a_record_that_is_too_long_is_not_looked_through(lab: Lab) -> None:
     summary = run(lab, [{"id": 1, "long": "x" * 20_000}, {"id": 2, "short": 1}], 10**9)
 
     assert json.loads(summary[keys.UNNAMED_FIELDS]) == ["short"]
+
+
+def test_fields_of_a_followed_schema_that_no_column_can_have_are_named(
+    registry: RegistryLab,
+) -> None:
+    lab = registry.lab
+    registry.write_stream()
+    for added in ((), (("_deleted", "int"), ("ID", "int"), ("x", "int"))):
+        schema = record(("id", "int"), *added)
+        number = registry.register(json.dumps(schema))
+        row = {"id": 1, **{name: 2 for name, _ in added}}
+        registry.send([frame(number, encode(schema, row))])
+        done = lab.frazil("run", lab.stream)
+        assert done.code == 0, done.err
+
+    (_, row) = read_table(lab)
+    assert {name: value for name, value in row.items() if name != "_kafka"} == {"id": 1, "x": 2}
+    assert "`ID`, `_deleted`" in lab.frazil("status", lab.stream).out

@@ -24,7 +24,14 @@ from frazil.schemas.source_types import (
     drop_unfit_names,
     to_arrow_type,
 )
-from frazil.schemas.wire_format import UNDECIDED, UNREADABLE, Part, SchemaDecode, WireFormat
+from frazil.schemas.wire_format import (
+    MAX_UNNAMED,
+    UNDECIDED,
+    UNREADABLE,
+    Part,
+    SchemaDecode,
+    WireFormat,
+)
 from frazil.streams.column_types import Column, FieldError, StructType, parse_column
 from frazil.streams.models import Stream
 from frazil.streams.schema_changes import SchemaChange, compare_columns, follow_columns
@@ -131,7 +138,7 @@ def derive_payload_columns(
     """Return the columns for a schema.
 
     A field with a name that no column can have is refused if the stream `is_new`. Later it is left
-    out, so that it neither stops the stream nor hides other fields; of JSON status shows it.
+    out, so that it neither stops the stream nor hides other fields; status shows it.
 
     Raises:
         SchemaMisfitError: no column can hold a field.
@@ -139,10 +146,19 @@ def derive_payload_columns(
     try:
         root = _read_root(payload, schema)
         if not is_new:
-            root = drop_unfit_names(root)
+            root, _ = drop_unfit_names(root, is_flat=payload.is_flat)
         return derive_columns(root, is_flat=payload.is_flat, single_column=payload.single_column)
     except NotConvertibleError as error:
         raise _mismatch_error(payload, schema, error) from error
+
+
+def list_unfit_fields(payload: Payload, schema: Registered) -> tuple[str, ...]:
+    """List the fields of a schema that are left out where the columns follow it.
+
+    Raises:
+        NotConvertibleError: it cannot be read.
+    """
+    return drop_unfit_names(_read_root(payload, schema), is_flat=payload.is_flat)[1]
 
 
 def follow_schema(
@@ -290,14 +306,20 @@ def describe_schema(payload: Payload, schema: Registered, kind: str | None = Non
     if payload.follows_schemas:
         follow_schema(payload, payload.columns, schema)  # fields without a column would be lost
     try:
-        if payload.is_event:
-            return _describe_event(schema)
-        if schema.type == "AVRO":
-            return _describe_avro(payload, schema)
-        if schema.type == "PROTOBUF":
-            return _describe_protobuf(payload, schema)
+        decode = _describe_decode(payload, schema)
+        unfit = list_unfit_fields(payload, schema) if payload.follows_schemas else ()
     except NotConvertibleError as error:
         raise _mismatch_error(payload, schema, error) from error
+    return decode.model_copy(update={"unnamed_fields": unfit[:MAX_UNNAMED]})
+
+
+def _describe_decode(payload: Payload, schema: Registered) -> SchemaDecode:
+    if payload.is_event:
+        return _describe_event(schema)
+    if schema.type == "AVRO":
+        return _describe_avro(payload, schema)
+    if schema.type == "PROTOBUF":
+        return _describe_protobuf(payload, schema)
     return SchemaDecode(schema_id=schema.id)  # JSON is decoded by the columns, whatever its schema
 
 

@@ -3,7 +3,7 @@
 docs/formats.md lists the mapping.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ from frazil.streams.column_types import (
     MapType,
     Primitive,
     StructType,
+    quote_name,
     validate_column_name,
     validate_distinct_names,
     validate_field_name,
@@ -210,23 +211,43 @@ def count_fields(source: Source, known: dict[int, int]) -> int:
     return known[id(source)]
 
 
-def drop_unfit_names(source: Source) -> Source:
-    """Return a type without the fields whose names no column can have."""
+def drop_unfit_names(source: Source, *, is_flat: bool) -> tuple[Source, tuple[str, ...]]:
+    """Return a type without the fields whose names no column can have, and the paths of those.
+
+    `is_flat`: its own fields become columns, whose names may not be reserved ones.
+    """
+    dropped: list[str] = []
+    validate = validate_column_name if is_flat else validate_field_name
+    kept = _drop_unfit(source, "", validate, dropped)
+    return kept, tuple(dropped)
+
+
+def _drop_unfit(
+    source: Source, path: str, validate: Callable[[str], None], dropped: list[str]
+) -> Source:
+    """Return a type without unfit names, and add the paths of those fields to `dropped`."""
     match source:
         case Sequence(element):
-            return Sequence(drop_unfit_names(element))
+            inside = f"{path}element."
+            return Sequence(_drop_unfit(element, inside, validate_field_name, dropped))
         case Dictionary(key, value):
-            return Dictionary(key, drop_unfit_names(value))
+            inside = f"{path}value."
+            return Dictionary(key, _drop_unfit(value, inside, validate_field_name, dropped))
         case Record(fields, _):
-            names = zip(fields, choose_decoded_names(n for n, _ in fields), strict=True)
-            fitting = [f for f, decoded in names if f[0] == decoded and _is_fit(f[0])]
-            return Record(tuple((name, drop_unfit_names(inner)) for name, inner in fitting))
+            own = [name for name, _ in fields]
+            names = zip(own, choose_decoded_names(own), strict=True)
+            fitting = {n for n, decoded in names if n == decoded and _is_fit(n, validate)}
+            dropped += [f"{path}{quote_name(n)}" for n in own if n not in fitting]
+            kept = [(n, inner, f"{path}{n}.") for n, inner in fields if n in fitting]
+            return Record(
+                tuple((n, _drop_unfit(i, p, validate_field_name, dropped)) for n, i, p in kept)
+            )
     return source
 
 
-def _is_fit(name: str) -> bool:
+def _is_fit(name: str, validate: Callable[[str], None]) -> bool:
     try:
-        validate_column_name(name)
+        validate(name)
     except ValueError:
         return False
     return True

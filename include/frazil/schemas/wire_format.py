@@ -13,6 +13,9 @@ UNDECIDED = "schema_undecided"
 UNREADABLE = "unreadable_schema"
 """The reason of dead letters whose schema is not valid, or too deep to be read."""
 
+MAX_UNNAMED = 10
+"""Fields without a column that a snapshot names."""
+
 
 class SchemaDecode(MessagePart):
     """How the payloads of one registered schema become columns.
@@ -21,6 +24,7 @@ class SchemaDecode(MessagePart):
     `reader`: Avro's schema for Spark (of change events, for Python workers), or Protobuf's
     descriptors; `arrow_schema` is what a Python worker decodes the latter to. `values` and
     `mismatches`: SQL by column. `layout`: how the fast path reads payloads, empty if it cannot.
+    `unnamed_fields`: those that no column can have, where columns follow the schema.
     `refusal`: reason and detail of the dead letters that all records of this schema become.
     """
 
@@ -32,6 +36,7 @@ class SchemaDecode(MessagePart):
     layout: str = ""
     values: dict[str, str] = {}
     mismatches: dict[str, str] = {}
+    unnamed_fields: tuple[str, ...] = ()
     refusal: tuple[str, str] | None = None
 
 

@@ -23,6 +23,7 @@ from frazil.schemas.column_decoding import (
     missing_condition,
     value_path,
 )
+from frazil.schemas.wire_format import MAX_UNNAMED
 from frazil.streams.column_types import (
     Column,
     StructType,
@@ -91,7 +92,6 @@ _NAME = r"^[@$]?[\p{L}_][\p{L}\p{N}_]*([-./: ][\p{L}_][\p{L}\p{N}_]*)*$"
 MAX_LETTERS = 60
 MAX_BYTES = 20_000
 """Longer records are not looked through: a name is not worth the time."""
-MAX_NAMES = 10
 
 
 def _has_half_pair(value: str) -> str:
@@ -364,7 +364,7 @@ def write_unmapped_fields(payload: str, columns: tuple[Column, ...]) -> str:
     Names that no column can have are in backticks.
     """
     levels = ", ".join(_write_levels(f"CAST({payload} AS STRING)", columns, ""))
-    found = f"slice(array_sort(array_distinct(concat({levels}))), 1, {MAX_NAMES})"
+    found = f"slice(array_sort(array_distinct(concat({levels}))), 1, {MAX_UNNAMED})"
     return f"CASE WHEN length({payload}) <= {MAX_BYTES} THEN {found} END"
 
 

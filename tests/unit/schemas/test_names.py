@@ -16,7 +16,7 @@ from frazil.schemas.avro import MARK, AvroSchema, read_avro
 from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.fast_path_layouts import lay_out_avro, lay_out_protobuf
 from frazil.schemas.json_schema import read_json_schema
-from frazil.schemas.payloads import Payload, derive_payload_columns
+from frazil.schemas.payloads import Payload, derive_payload_columns, describe_schema
 from frazil.schemas.protobuf import read_protobuf, replace_enums
 from frazil.schemas.source_types import (
     NotConvertibleError,
@@ -219,3 +219,36 @@ def test_a_reserved_name_is_refused_with_the_way_to_read_it(kind: SchemaType) ->
 
     with pytest.raises(NotConvertibleError, match=r'`File: \{type: …, from: "_File"\}`'):
         derive_columns(read_root[kind](), is_flat=True, single_column="value")
+
+
+LATER: dict[SchemaType, str] = {
+    "AVRO": json.dumps(
+        record(("id", "int"), ("_deleted", "int"), ("ID", "int"),
+               ("m", named("M", ("_file", "int"))),
+               ("l", {"type": "array", "items": named("L", ("x", "int"), ("X", "int"))}))
+    ),
+    "PROTOBUF": """syntax = "proto3";
+        message A { int32 id = 1; int32 _deleted = 2; int32 ID = 3; M m = 4; repeated L l = 5; }
+        message M { int32 _file = 1; } message L { int32 x = 1; int32 X = 2; }""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_of_a_followed_schema_each_field_has_a_column_or_is_named(kind: SchemaType) -> None:
+    value = {"convert": "by_schema_id", "columns": {"id": "int"}}
+    payload = Payload(make_stream(value=value), "value", follows_schemas=True)
+    schema = Registered(1, kind, LATER[kind])
+
+    later = derive_payload_columns(payload, schema)
+
+    assert later == columns(id="int", m="struct<_file: int>", l="list<struct<x: int>>")
+    decode = describe_schema(payload, schema)
+    assert decode.unnamed_fields == ("`_deleted`", "`ID`", "l.element.`X`")
+
+
+def test_one_column_of_a_whole_value_has_reserved_names_as_fields() -> None:
+    value = {"convert": "by_schema_id"}
+    payload = Payload(make_stream(key=value, value=value), "key", follows_schemas=True)
+    schema = Registered(1, "AVRO", json.dumps(record(("_deleted", "int"))))
+
+    assert derive_payload_columns(payload, schema) == columns(key="struct<_deleted: int>")
