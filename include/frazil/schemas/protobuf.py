@@ -91,6 +91,7 @@ def read_protobuf(registered: Registered, message: str | None) -> ProtobufSchema
         files = _load_files(registered)
         pool = DescriptorPool()
         for each in files.file:
+            _number_json_names(each)
             pool.AddSerializedFile(each.SerializeToString())
         described = pool.FindFileByName(files.file[-1].name)
     except KeyError as error:
@@ -207,6 +208,20 @@ def replace_enums(descriptor_set: bytes) -> bytes:
                 field.ClearField("default_value")
     written: bytes = replaced.SerializeToString()
     return written
+
+
+def _number_json_names(scope: FileDescriptorProto | DescriptorProto) -> None:
+    """Name fields for JSON by their numbers: no payload has such names.
+
+    Google's library refuses two fields of one name in JSON, such as `order_id` and `orderId`, which
+    proto2 allows.
+    """
+    if isinstance(scope, DescriptorProto):
+        for field in scope.field:
+            field.json_name = f"f{field.number}"
+    nested = scope.nested_type if isinstance(scope, DescriptorProto) else scope.message_type
+    for message in nested:
+        _number_json_names(message)
 
 
 def _walk_fields(

@@ -105,6 +105,33 @@ def test_a_descriptor_that_leaves_a_fields_type_to_its_name_is_read_alike() -> N
     assert decode(schema, ID + b"\x10\x09")[0].field("one").to_pylist() == [9]
 
 
+TWINS = """\
+syntax = "proto2";
+message M {
+  optional int32 order_id = 1; optional int32 orderId = 2; optional Inner inner = 3;
+  map<string, int32> counts = 4;
+  message Inner { optional E a_b = 1; optional E aB = 2; }
+  enum E { B = 7; }
+}
+"""
+
+
+@pytest.mark.parametrize("is_text", [True, False], ids=["text", "descriptor"])
+def test_fields_with_one_name_in_json_are_two_columns(is_text: bool) -> None:  # noqa: FBT001
+    compiled = read_schema(TWINS)
+    file = FileDescriptorSet.FromString(compiled.descriptor_set).file[-1]
+    for name, field in ((f.name, f) for m in file.message_type for f in m.field):
+        field.json_name = "orderId" if name.lower().startswith("order") else name
+    descriptor = base64.b64encode(file.SerializeToString()).decode()
+    schema = compiled if is_text else read_schema(descriptor)
+
+    found, _ = decode(schema, bytes.fromhex("080110021a0408071008"))
+
+    assert found.to_pylist() == [
+        {"order_id": 1, "orderId": 2, "inner": {"a_b": 7, "aB": 8}, "counts": []}
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "payload", "field", "values"),
     [
