@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Protocol
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from referencing import Registry, Resource, Specification
 from referencing.exceptions import Unresolvable
@@ -390,12 +390,30 @@ class _Reader:
         """Resolve a reference by JSON Schema's rules, or else by a document's registered name."""
         for each in (resolver, self.by_name):
             try:
-                return each.lookup(reference)
+                return self._look_up(reference, each)
             except (Unresolvable, ValueError, TypeError):
                 if reference.startswith("#"):
                     break
         message = f"refers to {reference}, which does not exist"
         raise NotConvertibleError(message)
+
+    def _look_up(self, reference: str, resolver: Resolver) -> Resolved:
+        """Resolve a reference, in another document with that one's own URI as the base.
+
+        The library takes the URI of a schema inside a document, but the name by which it found a
+        document.
+        """
+        name, _, fragment = reference.partition("#")
+        document = resolver.lookup(name) if name else None
+        if document is None or not isinstance(document.contents, dict):
+            return resolver.lookup(reference)
+        draft = self.drafts[id(document.contents)]
+        resource = draft.create_resource(document.contents)
+        own = resource.id() or ""
+        # Two documents may have copied one URI.
+        if not urlsplit(own).scheme or resolver.lookup(own).contents is not document.contents:
+            return resolver.lookup(reference)
+        return document.resolver.in_subresource(resource).lookup(f"#{fragment}")
 
 
 def _read_types(node: Json) -> _Shape:

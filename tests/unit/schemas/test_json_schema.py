@@ -281,6 +281,26 @@ def test_an_id_beside_a_reference_is_its_base_only_since_2019(draft: str) -> Non
     assert derive(root, draft) == ("x:string" if draft in LEGACY else "x:long")
 
 
+@pytest.mark.parametrize("draft", EVERY)
+@pytest.mark.parametrize("fragment", ["", "#/definitions/own"])
+def test_a_reference_in_another_document_is_relative_to_its_uri(fragment: str, draft: str) -> None:
+    own = {"properties": {"c": {"$ref": "country.json"}}}
+    uri = {id_of(draft): "http://x/s/address.json"}
+    uri |= {"$schema": URIS[draft]} if draft in URIS else {}
+    address = {**uri, **own, "definitions": {"own": own}}
+    documents = {
+        "address": address,
+        "http://x/s/country": INTEGER,
+        "copied": {**uri, "properties": {"n": TEXT}, "definitions": {"own": own}},
+    }
+    root = {"properties": {"a": {"$ref": f"address.json{fragment}"}}}
+    copied = {"properties": {"a": {"$ref": "copied.json"}}}
+
+    first = {name: documents[name] for name in [*documents][:2]}
+    assert derive(root, draft, **first) == "a:struct<c:long>"
+    assert derive(copied, draft, **documents) == "a:struct<n:string>"
+
+
 @pytest.mark.parametrize("draft", LEGACY)
 def test_a_document_has_its_own_draft(draft: str) -> None:
     old = {"$schema": URIS[draft], **DEFINED, "properties": {"y": {**TARGET, **B}}}
