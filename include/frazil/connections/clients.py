@@ -22,7 +22,10 @@ from frazil.connections.catalog_settings import (
 from frazil.connections.lookup import CATALOG_NAME_KEY, Connection, find_connection
 from frazil.errors import ConfigurationError, ConnectionMissingError
 
-_CATALOG_NAME = re.compile(r"(?=.*[A-Za-z_])[A-Za-z0-9_]+")
+_CATALOG_NAME = re.compile(
+    r"(?!(\d+(e\d+)?(bd|[df])?|\d+[lsy])\Z)[a-z0-9_]+", re.ASCII | re.IGNORECASE
+)
+"""A name that Spark SQL reads without quotes: no number, such as `3`, `12L`, `1e5` or `3d`."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +74,20 @@ def find_catalog(connection_id: str) -> CatalogPreset:
             f"connection {connection_id!r} has no `uri` in its extra",
             "add `uri`, `type` and `warehouse` to the extra, as for pyiceberg.catalog.load_catalog",
         )
-    if not _CATALOG_NAME.fullmatch(name) or name == _OF_SPARK:
+    if not _CATALOG_NAME.fullmatch(name) or name.lower() == _OF_SPARK:
         raise ConfigurationError(
             f"connection {connection_id!r}: catalog name {name!r} is not an identifier of Spark "
             "SQL: a table would be created, and then no batch could be written to it",
-            f"set `{CATALOG_NAME_KEY}` in the extra to a name of letters, digits and _, such as "
-            "`lake`; with `type: sql` the name is stored with each table, so rename it there too",
+            f"set `{CATALOG_NAME_KEY}` in the extra to a name of letters, digits and _ that is no "
+            "number, as `3d` and `1e5` are, such as `lake`; with `type: sql` the name is stored "
+            "with each table, so rename it there too",
         )
     return CatalogPreset(name, properties, to_spark_catalog(connection_id, given))
 
 
 _WITH_ADDRESS = frozenset({"sql", "rest", "hive"})
 _OF_SPARK = "spark_catalog"
-"""Spark's own catalog, which no setting of ours may replace."""
+"""Spark's own catalog, in any case, which no setting of ours may replace."""
 _WEB = frozenset({"http", "https"})
 
 

@@ -251,7 +251,13 @@ def test_an_unknown_setting_of_spark_connect_is_refused(monkeypatch: pytest.Monk
         find_spark_remote()
 
 
-@pytest.mark.parametrize("name", ["my-lake", "my.lake", "my lake", "", "1", "`lake`", "größe"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "my-lake", "my.lake", "my lake", "", "1", "`lake`", "größe", "SPARK_Catalog",
+        "3d", "1e5", "12L", "5s", "7Y", "9f", "2bd", "1E5BD",
+    ],
+)  # fmt: skip
 def test_a_catalog_that_spark_sql_cannot_name_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -265,7 +271,7 @@ def test_a_catalog_that_spark_sql_cannot_name_is_refused(
     assert "letters, digits and _" in caught.value.next_step
 
 
-@pytest.mark.parametrize("name", ["lake", "Lake_2", "_lake"])
+@pytest.mark.parametrize("name", ["lake", "Lake_2", "_lake", "3lakes", "1e", "12ls", "3_"])
 def test_a_catalog_that_spark_sql_can_name_is_used(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
