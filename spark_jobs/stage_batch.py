@@ -28,6 +28,7 @@ from frazil_spark.fast_path.writer import (
     carried_columns,
     ends_workers,
     include_fast_path_rows,
+    knows_limits,
     write_fast_path,
 )
 from frazil_spark.job import run_job
@@ -130,8 +131,7 @@ def append_rows(spark: SparkSession, decoded: Decoded, request: StageRequest) ->
 
 def decode_with_fast_path(spark: SparkSession, request: StageRequest) -> Decoded | None:
     """Decode with workers that write fast-path rows first; None where the request excludes it."""
-    # Workers do not know the lowest decimal that has a partition.
-    if request.fast_path is None or request.limits.lowest or not ends_workers(spark):
+    if request.fast_path is None or not knows_limits(request) or not ends_workers(spark):
         return None
     records = write_fast_path(read_ranges(spark, request), request)
     carried, options = carried_columns(records), read_decode_options(request)

@@ -133,3 +133,35 @@ def test_a_decimal_too_low_for_its_partition_is_a_dead_letter(
     if tolerance == "quarantine":
         assert sorted(letters) == [("type_mismatch", text) for text in details for _ in range(2)]
     assert lab.frazil("audit", lab.stream, "--values").code == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "workers_from"),
+    [("append", 10**9), ("append", 0), ("upsert", 0)],
+    ids=["append", "append by workers", "upsert by workers"],
+)
+def test_a_whole_number_too_low_for_its_partition_is_a_dead_letter(
+    lab: Lab, mode: str, workers_from: int
+) -> None:
+    lab.create_topic(partitions=1)
+    table = {"name": lab.table, "mode": mode, "partition_by": ["truncate(n, 10)"]}
+    lab.write_stream(
+        value={"convert": "json", "columns": {"id": "long!", "n": "int", "big": "long"}},
+        table={**table, **({"id_columns": ["id"]} if mode == "upsert" else {})},
+        order="kafka",
+        errors={"tolerance": "quarantine", "max_bad_ratio": 1.0},
+    )
+    numbers = [-(2**31) + 8, 2**31 - 1, None, -(2**31) + 7, -(2**31)]
+    values = [{"id": at, "n": number, "big": -(2**63)} for at, number in enumerate(numbers)]
+    send(lab.stack.bootstrap, lab.topic, [(b"", json.dumps(value).encode()) for value in values])
+
+    done = lab.frazil("run", lab.stream, **{MIN_RECORDS_VARIABLE: str(workers_from)})
+
+    assert done.code == 0, done.err
+    rows, letters = read_both(lab, f"{lab.table}__changes" if mode == "upsert" else lab.table)
+    assert sorted(row["id"] for row in rows) == [0, 1, 2]
+    assert letters == [("type_mismatch", "n is too low for a partition")] * 2
+    catalog = load_catalog("lake", **lab.stack.catalog_properties)
+    found = catalog.load_table(lab.table).scan("n < 0").to_arrow()
+    catalog.close()
+    assert found["id"].to_pylist() == [0]

@@ -51,19 +51,30 @@ def wrap_truncated(value: object, kind: IcebergType) -> object:
 
 
 def find_lowest(spec: PartitionSpec, schema: Schema) -> dict[str, str]:
-    """Return, for decimals whose partitions are truncated, the lowest value that has a partition.
+    """Return, for numbers whose partitions are truncated, the lowest value that has a partition.
 
-    Truncation rounds down: below that value it needs more digits than the type has.
+    Truncation rounds down: below that value a decimal needs more digits than the type has, and a
+    whole number wraps to a large one, in whose partition no filter finds it.
     """
-    lowest = {}
+    lowest: dict[str, str] = {}
     for field in spec.fields:
         name = schema.find_column_name(field.source_id)
         kind = schema.find_type(field.source_id) if name else None
-        transform = field.transform
-        if name and isinstance(kind, DecimalType) and isinstance(transform, TruncateTransform):
-            units = (10**kind.precision - 1) // transform.width * transform.width
-            lowest[name] = f"{Decimal((units > 0, tuple(map(int, str(units))), -kind.scale)):f}"
+        if name and kind and isinstance(field.transform, TruncateTransform):
+            found = _find_lowest_value(kind, field.transform.width)
+            lowest |= {name: found} if found else {}
     return lowest
+
+
+def _find_lowest_value(kind: IcebergType, width: int) -> str:
+    """Return the lowest number that has a partition; empty if each value has one."""
+    if isinstance(kind, DecimalType):
+        units = (10**kind.precision - 1) // width * width
+        return f"{Decimal((units > 0, tuple(map(int, str(units))), -kind.scale)):f}"
+    if isinstance(kind, IntegerType | LongType):
+        smallest = 1 << (31 if isinstance(kind, IntegerType) else 63)
+        return str(-(smallest // width * width)) if smallest % width else ""
+    return ""
 
 
 def can_skip_files(table: Table, column: str, values: Iterable[object]) -> bool:

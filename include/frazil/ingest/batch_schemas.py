@@ -157,11 +157,13 @@ def describe_key(work: Workspace, schemas: BatchSchemas) -> KeyDecode | None:
 def describe_limits(work: Workspace, table: Table) -> RowLimits:
     """Describe what the rows of a stream need, given its operations and its tables' partitions.
 
-    A state table is loaded only where the stream has decimals; before it exists, the file decides.
+    A state table is loaded only where the stream has numbers that it could truncate; before it
+    exists, the file decides.
     """
     layout, columns = work.stream.table.state, work.stream.parsed_columns
     lowest = find_lowest(table.spec(), table.schema())
-    if layout is not None and "decimal" in str(work.stream.typed_columns):
+    types = str(work.stream.typed_columns)
+    if layout is not None and any(word in types for word in ("decimal", "int", "long")):
         state = work.store.find(layout.name)
         if state is None:
             schema = build_table_schema(columns)

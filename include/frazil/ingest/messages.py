@@ -207,7 +207,7 @@ class FastPathSpec(MessagePart):
 class RowLimits(MessagePart):
     """What rows need beside values of their columns' types; a row beyond them is a bad record.
 
-    `operation` is the column whose values must be operations of changes. `lowest` has, for decimals
+    `operation` is the column whose values must be operations of changes. `lowest` has, for numbers
     whose partitions are truncated, the lowest one that has a partition, by column.
     """
 

@@ -175,8 +175,10 @@ _TRANSFORMS = """\
   `write.object-storage.enabled` and `write.object-storage.partitioned-paths=false`. This applies to
   `identity` of `string` and `binary`, and to `truncate` from about 20 characters on. Readers do not
   depend on paths.
-* `truncate` rounds down. A decimal that would then need more digits than its type has, such as
-  `-99.99` in `truncate(price, 30)` of a `decimal(4,2)`, makes its record a dead letter.
+* `truncate` rounds down. A number that would then be beyond its type, such as `-99.99` in
+  `truncate(price, 30)` of a `decimal(4,2)` or `-2147483648` in `truncate(n, 10)` of an `int`,
+  makes its record a dead letter: the number would wrap to the largest partition, where `n < 0`
+  does not look.
 * A partition has a name, such as `at_day` or `id_bucket`, that no other one and no other column may
   have, in any case of its letters.
 * Prefer `bucket(uid, 16)` to `uid` for uuids. With `uid` as a partition, Spark finds rows by `=`

@@ -47,6 +47,8 @@ class FileSpec:
     operation: str = ""
     """The column whose values must be one of `operations`, in any case; empty for none."""
     operations: tuple[str, ...] = ()
+    lowest: tuple[tuple[str, int], ...] = ()
+    """Columns of whole numbers, and the lowest number that has a partition; Spark judges others."""
     max_partitions: int = 1
     """Partitions for which one task opens files; rows of further ones are left to Spark."""
 

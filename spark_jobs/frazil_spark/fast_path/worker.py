@@ -78,6 +78,8 @@ def _write_batches(
         partition_ids = roller.partitions.assign(named, len(found.indexes))
         if spec.operation:
             partition_ids[~_has_operation(named[spec.operation], spec.operations)] = -1
+        for name, lowest in spec.lowest:
+            partition_ids[_is_below(named[name], lowest)] = -1
         found, partition_ids = _drop_rows_without_partition(found, partition_ids)
         poor_batches = 0 if 2 * len(found.indexes) > batch.num_rows else poor_batches + 1
         if len(found.indexes):
@@ -140,10 +142,17 @@ def _has_operation(values: pa.Array, operations: tuple[str, ...]) -> NDArray[np.
     return marks
 
 
+def _is_below(values: pa.Array, lowest: int) -> NDArray[np.bool_]:
+    """Mark the numbers below a limit."""
+    found = pc.coalesce(pc.less(values, pa.scalar(lowest, values.type)), pa.scalar(value=False))
+    marks: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return marks
+
+
 def _drop_rows_without_partition(
     found: FastPathRows, partition_ids: Codes
 ) -> tuple[FastPathRows, Codes]:
-    """Leave rows to Spark that have no operation, or a partition beyond this task's limit (-1)."""
+    """Leave rows to Spark that have no operation, no partition, or one beyond the limit (-1)."""
     kept = partition_ids >= 0
     if kept.all():
         return found, partition_ids

@@ -18,7 +18,7 @@ from frazil.ingest.messages import StageRequest
 from frazil.schemas.column_decoding import RECORD, convert_sql, converted_name, decoded_ddl
 from frazil.schemas.wire_format import SchemaDecode, WireFormat
 from frazil.streams.change_events import DELETE_OPERATIONS, UPSERT_OPERATIONS
-from frazil.streams.column_types import Column, parse_column, to_spark_ddl
+from frazil.streams.column_types import Column, Primitive, parse_column, to_spark_ddl
 from frazil_spark import sampling
 from frazil_spark.decode.frame import GOOD, INVALID, Decoded
 from frazil_spark.decode.wire_format import write_header
@@ -81,6 +81,13 @@ for _module in (
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
+def knows_limits(request: StageRequest) -> bool:
+    """Return whether workers see each value that may be too low: whole numbers at the top."""
+    columns = {name: parse_column(name, text).type for name, text in request.columns.items()}
+    whole = {Primitive("int"), Primitive("long")}
+    return all(columns.get(name) in whole for name in request.limits.lowest)
+
+
 def ends_workers(spark: SparkSession) -> bool:
     """Check that Python workers end with their session, or soon after.
 
@@ -110,6 +117,7 @@ def write_fast_path(records: DataFrame, request: StageRequest) -> DataFrame:
         max_partitions=fast_path.max_partitions,
         operation=request.limits.operation or "",
         operations=(*UPSERT_OPERATIONS, *DELETE_OPERATIONS),
+        lowest=tuple((name, int(lowest)) for name, lowest in request.limits.lowest.items()),
     )
     counted = "".join(
         f", `{COUNTED}{column.name}` {to_spark_ddl(column.type)}"

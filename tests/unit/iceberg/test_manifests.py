@@ -13,12 +13,15 @@ from pyiceberg.typedef import Record
 from support.lake import Lake, make_stream
 
 from frazil.iceberg import commits
-from frazil.iceberg.manifests import can_skip_files
+from frazil.iceberg.manifests import can_skip_files, find_lowest
 from frazil.iceberg.parquet_files import build_data_file, read_statistics
 from frazil.iceberg.row_changes import RowSearch, find_rows
+from frazil.iceberg.table_schema import build_partition_spec, build_table_schema
 from frazil.ingest.fast_path import narrow_schema
 from frazil.ingest.fast_path_files import describe_file
 from frazil.maintenance.erasure_keys import ErasedKeys, select_rows_by_key
+from frazil.streams.column_types import parse_column
+from frazil.streams.partitioning import parse_partition_field
 
 LOW, HIGH = "7f9c3e09-677c-4bbd-a479-3f349cb785e7", "809c3e09-677c-4bbd-a479-3f349cb785e7"
 """In this order as unsigned bytes, and in the other one as Java's signed numbers."""
@@ -161,3 +164,25 @@ def test_the_smallest_number_is_found_where_its_truncated_value_wraps(
     (found,) = find_rows(lake.table, wanted)
     assert found.offsets == {("orders", 0): [0]}
     assert can_skip_files(lake.table, "n", [smallest + 10, 7])
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "lowest"),
+    [
+        ("int", 10, "-2147483640"),
+        ("int", 2**31 - 1, "-2147483647"),
+        ("int", 8, None),
+        ("long", 10, "-9223372036854775800"),
+        ("long", 1, None),
+        ("decimal(4,2)", 30, "-99.90"),
+        ("string", 3, None),
+    ],
+)
+def test_the_lowest_value_that_has_a_partition(kind: str, width: int, lowest: str | None) -> None:
+    columns = (parse_column("n", kind),)
+    schema = build_table_schema(columns)
+    field = parse_partition_field(f"truncate(n, {width})", columns)
+
+    found = find_lowest(build_partition_spec(schema, (field,)), schema)
+
+    assert found.get("n") == lowest
