@@ -48,8 +48,8 @@ _AS_FLOATS = frozenset(
         "expect_multicolumn_sum_to_equal",
     }
 )
-"""Types for which decimals are converted to floats first: Great Expectations' own conversion fails
-on a missing value, and under a row condition assigns values to the wrong rows."""
+"""Types that get decimals as floats: Great Expectations' own conversion fails on a missing value,
+and under a row condition assigns values to the wrong rows."""
 
 
 def to_pandas(frame: "Frame") -> "pd.DataFrame":
@@ -110,10 +110,18 @@ def _convert_times(column: "pa.ChunkedArray") -> "Series":
         return cast("Series", column.to_pandas())
 
 
-def decimals_to_floats(rows: "pd.DataFrame") -> "pd.DataFrame":
-    """Convert columns of decimals to 64-bit floats, missing values to NaN."""
-    decimals = [name for name in rows.columns if _holds_decimals(rows[name])]
-    return rows.assign(**{name: rows[name].map(_to_float).astype(float) for name in decimals})
+def add_floats(rows: "pd.DataFrame", names: Iterable[str]) -> "pd.DataFrame":
+    """Add a copy of 64-bit floats, missing values as NaN, of each named column of decimals.
+
+    The column itself stays: row conditions compare its exact values, as for every other type.
+    """
+    decimals = [name for name in names if name in rows and _holds_decimals(rows[name])]
+    copies = {_name_floats(name): rows[name].map(_to_float).astype(float) for name in decimals}
+    return rows.assign(**copies)
+
+
+def _name_floats(name: str) -> str:
+    return f"frazil: {name} as floats"
 
 
 def _holds_decimals(values: "Series") -> bool:
@@ -143,7 +151,8 @@ def run_great_expectations(
         plain = [e for e in expectations if e.type not in _AS_FLOATS]
         numeric = [e for e in expectations if e.type in _AS_FLOATS]
         results |= _validate(plain, rows)
-        results |= _validate(numeric, decimals_to_floats(rows))
+        summed = {name for expectation in numeric for name in expectation.domain}
+        results |= _validate(numeric, add_floats(rows, summed))
     return tuple(results[expectation.index] for expectation in expectations)
 
 
@@ -160,7 +169,7 @@ def _validate(
     validator = Validator(execution_engine=PandasExecutionEngine(batch_data_dict={_BATCH: rows}))
     validator.metrics_calculator.show_progress_bars = False
     answers = validator.graph_validate(
-        configurations=[_configure(expectation) for expectation in expectations],
+        configurations=[_configure(expectation, rows) for expectation in expectations],
         runtime_configuration={"result_format": "BASIC"},
     )
     by_index = {expectation.index: expectation for expectation in expectations}
@@ -170,14 +179,14 @@ def _validate(
     return {index: _read_result(by_index[index], answer, rows) for index, answer in read}
 
 
-def _configure(expectation: Expectation) -> "ExpectationConfiguration":
+def _configure(expectation: Expectation, rows: "pd.DataFrame") -> "ExpectationConfiguration":
     from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415 - slow
         ExpectationConfiguration,
     )
 
     given = ExpectationConfiguration(
         type=expectation.type,
-        kwargs=dict(expectation.kwargs),
+        kwargs=_choose_columns(expectation, rows),
         meta={_INDEX: expectation.index},
     )
     try:
@@ -188,6 +197,18 @@ def _configure(expectation: Expectation) -> "ExpectationConfiguration":
             f"its arguments: {error}",
             "correct the suite, then run `frazil streams`",
         ) from error
+
+
+def _choose_columns(expectation: Expectation, rows: "pd.DataFrame") -> dict[str, Json]:
+    """Return the arguments; they name the floats of a column where there are some."""
+    floats = {name: _name_floats(name) for name in expectation.domain}
+    chosen = {name: other if other in rows else name for name, other in floats.items()}
+    kwargs = dict(expectation.kwargs)
+    if "column" in kwargs:
+        kwargs["column"] = chosen[expectation.text("column")]
+    if "column_list" in kwargs:
+        kwargs["column_list"] = [chosen[name] for name in expectation.texts("column_list")]
+    return kwargs
 
 
 def _read_result(

@@ -10,7 +10,7 @@ import pytest
 from frazil.errors import SuiteError
 from frazil.quality.compiler import compile_suite
 from frazil.quality.expectations import Expectation, Suite
-from frazil.quality.great_expectations import decimals_to_floats, run_great_expectations, to_pandas
+from frazil.quality.great_expectations import add_floats, run_great_expectations, to_pandas
 from frazil.quality.judge import judge_suite
 
 pytestmark = pytest.mark.slow  # Great Expectations is imported and run
@@ -52,12 +52,41 @@ def test_times_are_nanoseconds_where_they_fit_and_single_floats_are_doubles() ->
     assert frame["far"][0] == far
 
 
-def test_decimals_become_floats_and_a_missing_one_nan() -> None:
-    frame = decimals_to_floats(pd.DataFrame({"g": [Decimal("1.50"), None], "s": ["a", None]}))
+def test_floats_of_decimals_are_copies_and_a_missing_value_is_nan() -> None:
+    frame = pd.DataFrame({"g": [Decimal("1.50"), None], "h": [Decimal(1), None], "s": ["a", None]})
 
-    assert str(frame["g"].dtype) == "float64"
-    assert frame["g"][0] == 1.5
-    assert str(frame["s"].dtype) == "object"
+    added = add_floats(frame, ["g", "s", "absent"])
+
+    assert added[["g", "h", "s"]].equals(frame)
+    (copy,) = added.columns.difference(frame.columns)
+    assert str(added[copy].dtype) == "float64"
+    assert added[copy][0] == 1.5
+
+
+@pytest.mark.parametrize("checked", ["g", "h"])
+def test_a_condition_on_a_decimal_compares_exactly_also_where_decimals_become_floats(
+    checked: str,
+) -> None:
+    """0.10 is less than the float 0.1 and not equal to it, as for types that get decimals."""
+    values = pa.array(map(Decimal, ("0.10", "0.30", "0.00")), pa.decimal128(12, 2))
+    rows = pa.table({"g": values, "h": values})
+    less, equal = (
+        {"type": "comparison", "column": {"name": "g"}, "operator": sign, "parameter": 0.1}
+        for sign in ("<", "==")
+    )
+    exactly = {"min_value": 0.1, "max_value": 0.1, "column": checked, "row_condition": less}
+    both = {"column_list": ["g", "h"], "sum_total": 5}
+    questions = (
+        Expectation(0, "expect_column_sum_to_be_between", exactly),
+        Expectation(1, "expect_multicolumn_sum_to_equal", {**both, "row_condition": less}),
+        Expectation(2, "expect_multicolumn_sum_to_equal", {**both, "row_condition": equal}),
+        Expectation(3, "expect_column_values_to_be_null", {"column": "g", "row_condition": less}),
+    )
+
+    answers = run_great_expectations(questions, rows)
+
+    assert [answer.success for answer in answers] == [True, False, True, False]
+    assert [answer.unexpected_count for answer in answers] == [None, 2, 0, 2]
 
 
 def test_rows_are_put_in_the_order_of_kafka_before_order_is_judged() -> None:
