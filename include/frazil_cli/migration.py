@@ -147,12 +147,12 @@ def _show(result: "Comparison") -> None:
 
 
 def _row(report: "PartitionReport") -> tuple[object, ...]:
-    from frazil.ledger.offsets import OffsetRange, describe_range
+    from frazil.ledger.offsets import OffsetRange, describe_partition, describe_range
 
     judged = report.judged
     changed = f"{report.changed} ({', '.join(report.changed_columns)})" if report.changed else 0
     return (
-        f"{report.topic}-{report.partition}",
+        describe_partition(report.topic, report.partition),
         describe_range(report.topic, report.partition, OffsetRange(*judged)) if judged else "none",
         report.matched - report.changed,
         _with_dead_letters(report.missing, report.missing_dead_letters),
@@ -218,8 +218,15 @@ def _show_plan(planned: "MovePlan", *, as_json: bool) -> None:
     if as_json:
         print_json(planned)
         return
+    from frazil.ledger.offsets import describe_partition
+
     rows = [
-        (f"{each.topic}-{each.partition}", each.old_next, each.new_next, each.evidence)
+        (
+            describe_partition(each.topic, each.partition),
+            each.old_next,
+            each.new_next,
+            each.evidence,
+        )
         for each in planned.partitions
     ]
     title = f"{planned.stream}: cluster {planned.old_cluster} → {planned.new_cluster}"

@@ -39,7 +39,7 @@ By = Annotated[str, typer.Option("--by", help="Person who decides; required to a
 Reason = Annotated[str, typer.Option("--reason", help="Reason to record; required to apply.")]
 Offsets = Annotated[
     list[str] | None,
-    typer.Option(help="Range TOPIC:PARTITION:START-END, END exclusive; repeatable."),
+    typer.Option(help="Range TOPIC:PARTITION:START-END, END exclusive, or one offset; repeatable."),
 ]
 
 ADD_NO_DRY_RUN = "Dry run: nothing was changed. To apply, add --no-dry-run."

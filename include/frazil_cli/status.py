@@ -29,7 +29,8 @@ from frazil_cli.output import (
 )
 
 if TYPE_CHECKING:
-    from frazil.observability.status import StreamStatus
+    from frazil.ledger.offsets import OffsetLocation
+    from frazil.observability.status import OffsetStatus, StreamStatus
     from frazil.streams.models import Stream
 
 SHOWN_PARTITIONS = 10
@@ -162,12 +163,13 @@ def _show_statuses(statuses: Sequence["StreamStatus"]) -> None:
 
 def _show_partitions(status: "StreamStatus") -> None:
     """Show the partitions; the first is the first to lose records if the stream stops."""
+    from frazil.ledger.offsets import describe_partition
     from frazil.observability.status import sort_by_loss
 
     parts = sort_by_loss(status.partitions)
     rows = [
         (
-            f"{p.topic}-{p.partition}",
+            describe_partition(p.topic, p.partition),
             p.next_offset,
             p.end,
             p.end - p.next_offset,
@@ -235,7 +237,10 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
 def where(
     stream: StreamName,
     partition: Annotated[int | None, typer.Option(min=0, help="Partition of the record.")] = None,
-    offset: Annotated[int | None, typer.Option(min=0, help="Offset of the record.")] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(help="Offset of the record, or TOPIC:PARTITION:OFFSET as it is shown."),
+    ] = None,
     topic: Annotated[
         str | None, typer.Option(help="Topic; required if the stream reads more than one.")
     ] = None,
@@ -251,8 +256,6 @@ def where(
 
     Example: frazil where flights --partition 0 --offset 4711
     """
-    from frazil.errors import ConfigurationError
-    from frazil.ledger.offsets import describe_offset
     from frazil.observability.status import locate_key, locate_offset
     from frazil.workspace import open_workspace
 
@@ -261,25 +264,49 @@ def where(
         held = locate_key(work, key)
         print_result(held, held.text, as_json=as_json)
         raise typer.Exit(0 if held.found else 1)
+    location = _read_location(work.stream, topic, partition, offset)
+    found = locate_offset(work, location.topic, location.partition, location.offset)
+    if as_json:
+        print_json(found)
+    else:
+        _show_offset(location, found)
+    raise typer.Exit(0 if found.found else 1)
+
+
+def _read_location(
+    stream: "Stream", topic: str | None, partition: int | None, offset: str | None
+) -> "OffsetLocation":
+    """Read the options of `where` that name a record.
+
+    Raises:
+        ConfigurationError: they name none, or not one of the stream's only topic.
+    """
+    from frazil.errors import ConfigurationError
+    from frazil.ledger.offsets import OffsetLocation, parse_offset_location
+
+    if offset is not None and not offset.isdecimal():
+        return parse_offset_location(offset)
     if partition is None or offset is None:
         raise ConfigurationError(
             "frazil where needs --partition and --offset, or --key with a state table",
-            f"`frazil where {stream} --partition 0 --offset 4711`",
+            f"`frazil where {stream.stream} --partition 0 --offset 4711`",
         )
-    found = locate_offset(work, topic or work.stream.only_topic("--topic"), partition, offset)
-    name = describe_offset(found.topic, partition, offset)
-    if as_json:
-        print_json(found)
-    elif found.found:
-        console.print(
-            f"{name} is in snapshot {found.snapshot_id} "
-            f"({found.kind}, batch {found.batch_id}, {found.committed_at:%Y-%m-%d %H:%M:%S} UTC)"
-        )
-        if found.reason:
-            console.print(found.reason, markup=False)
-    else:
+    return OffsetLocation(topic or stream.only_topic("--topic"), partition, int(offset))
+
+
+def _show_offset(location: "OffsetLocation", found: "OffsetStatus") -> None:
+    from frazil.ledger.offsets import describe_offset
+
+    name = describe_offset(location.topic, location.partition, location.offset)
+    if not found.found:
         console.print(f"{name}: {found.reason}", markup=False)
-    raise typer.Exit(0 if found.found else 1)
+        return
+    console.print(
+        f"{name} is in snapshot {found.snapshot_id} "
+        f"({found.kind}, batch {found.batch_id}, {found.committed_at:%Y-%m-%d %H:%M:%S} UTC)"
+    )
+    if found.reason:
+        console.print(found.reason, markup=False)
 
 
 Values = Annotated[

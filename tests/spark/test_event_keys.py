@@ -65,7 +65,7 @@ def test_keys_without_a_schema_or_without_a_column_are_refused(lab: Lab) -> None
     refused = lab.frazil("run", lab.stream)
 
     assert refused.code == 1
-    assert f"the first key of {lab.topic}-0 has no schema" in refused.err
+    assert f"the first key of {lab.topic}:0 has no schema" in refused.err
     assert "key.converter.schemas.enable=true" in refused.err
 
 

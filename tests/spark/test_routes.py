@@ -130,6 +130,8 @@ def test_several_topics_fill_one_table_and_one_may_join_later(lab: Lab) -> None:
     assert_exactly_once(lab)
     where = lab.frazil("where", lab.stream, "--partition", "0", "--offset", "1")
     assert (where.code, "--topic" in where.err + where.out) == (1, True)
+    pasted = lab.frazil("where", lab.stream, "--offset", f"{names[1]}:0:1")
+    assert (pasted.code, f"{names[1]}:0:1 is in snapshot" in pasted.out) == (0, True)
 
 
 def produce(lab: Lab, topic: str, ids: range) -> None:

@@ -24,6 +24,7 @@ from frazil.ingest.planning import marker_batch_id
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.kafka.cluster import KafkaLog, TopicFacts
 from frazil.ledger import keys
+from frazil.ledger.offsets import describe_partition
 from frazil.ledger.recovery_point import History, RecoveryPoint, list_recorded_streams
 from frazil.ledger.state import StreamState
 from frazil.ledger.stored_properties import read_property
@@ -244,8 +245,9 @@ def require_retained_start(stream: Stream, topics: Sequence[TopicFacts]) -> None
         kept = topic.partitions[partition]
         if not kept.earliest <= offset <= kept.end:
             raise StreamFileError(
-                f"stream {stream.stream}: {field} is offset {offset} of {topic.topic}-"
-                f"{partition}, but Kafka keeps {kept.earliest}-{kept.end}; nothing was written",
+                f"stream {stream.stream}: {field} is offset {offset} of "
+                f"{describe_partition(topic.topic, partition)}, but Kafka keeps "
+                f"{kept.earliest}-{kept.end}; nothing was written",
                 f"set {field} in {stream.stream}.yaml to a number from {kept.earliest} to "
                 f"{kept.end}",
             )

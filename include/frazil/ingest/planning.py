@@ -21,6 +21,7 @@ from frazil.ledger.offsets import (
     Ranges,
     advance,
     count_offsets,
+    describe_partition,
     describe_ranges,
     encode_ranges,
     plain_offsets,
@@ -216,7 +217,7 @@ def _check_partitions(stream: str, state: StreamState, topic: TopicFacts) -> Non
         )
     starts = next_offsets(state, topic)
     for partition, (start, offsets) in enumerate(zip(starts, topic.partitions, strict=True)):
-        where = f"stream {stream}: {topic.topic}-{partition}"
+        where = f"stream {stream}: {describe_partition(topic.topic, partition)}"
         if offsets.end < start:
             raise OffsetsWentBackError(
                 f"{where}: Kafka ends at offset {offsets.end}, earlier batches read to {start}: "

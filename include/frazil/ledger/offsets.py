@@ -17,10 +17,12 @@ NextOffsets = Mapping[str, tuple[int, ...]]
 """topic → the next offset to read of partition 0, 1, 2 …"""
 _RANGE = r"[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}-[0-9]{1,18}"
 _OLD_RANGE = r"[A-Za-z0-9._-]+-[0-9]{1,9} \[[0-9]{1,18}, ?[0-9]{1,18}\)"
-_ANY_RANGE = rf"(?:{_RANGE}|{_OLD_RANGE})"
+_OFFSET = r"[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}"
+_ANY_RANGE = rf"(?:{_RANGE}|{_OFFSET}|{_OLD_RANGE})"
 RANGE_PATTERN = rf"^\s*{_ANY_RANGE}(?:[,\s]+{_ANY_RANGE})*[,\s]*$"
-"""Ranges, separated by commas or spaces; also in the older form `flights-0 [0, 100)`."""
-OFFSET_LOCATION_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,9}:[0-9]{1,18}$"
+"""Ranges and single offsets, separated by commas or spaces; a range also in the older form
+`flights-0 [0, 100)`."""
+OFFSET_LOCATION_PATTERN = rf"^{_OFFSET}$"
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -82,9 +84,14 @@ def iterate_ranges(ranges: Ranges) -> Iterator[tuple[str, int, OffsetRange]]:
             yield topic, partition, offset_range
 
 
+def describe_partition(topic: str, partition: int) -> str:
+    """Name a partition as ranges and offsets do: `flights:0`."""
+    return f"{topic}:{partition}"
+
+
 def describe_range(topic: str, partition: int, span: OffsetRange) -> str:
     """Describe one range as options and forms take it: `flights:0:0-100`, the end exclusive."""
-    return f"{topic}:{partition}:{span.start}-{span.end}"
+    return f"{describe_partition(topic, partition)}:{span.start}-{span.end}"
 
 
 def describe_ranges(ranges: Ranges) -> str:
@@ -94,7 +101,7 @@ def describe_ranges(ranges: Ranges) -> str:
 
 def describe_offset(topic: str, partition: int, offset: int) -> str:
     """Describe the offset of one record as options take it: `flights:0:4711`."""
-    return f"{topic}:{partition}:{offset}"
+    return f"{describe_partition(topic, partition)}:{offset}"
 
 
 def describe_next_offsets(offsets: NextOffsets) -> str:
@@ -122,21 +129,24 @@ def advance(offsets: NextOffsets, ranges: Ranges) -> NextOffsets:
 
 
 def parse_offset_ranges(texts: tuple[str, ...]) -> Ranges:
-    """Parse `topic:partition:start-end` options, one range per partition.
+    """Parse `topic:partition:start-end` options; ranges of one partition must make one range.
 
     A text may contain several ranges, as `describe_ranges` writes them.
 
     Raises:
-        ConfigurationError: a range has another form, or a partition has two.
+        ConfigurationError: a range has another form, or offsets lie between two of a partition.
     """
     ranges: dict[str, dict[int, OffsetRange]] = {}
-    for topic, partition, offset_range in (each for text in texts for each in split_ranges(text)):
-        if partition in ranges.setdefault(topic, {}):
+    for topic, partition, span in sorted(each for text in texts for each in split_ranges(text)):
+        found = ranges.setdefault(topic, {})
+        before = found.get(partition, span)
+        if span.start > before.end:
             raise ConfigurationError(
-                f"partition {topic}:{partition} has two ranges",
+                f"partition {describe_partition(topic, partition)} has two ranges, with offsets "
+                "between them",
                 "give one range for each partition, and run again for the others",
             )
-        ranges[topic][partition] = offset_range
+        found[partition] = OffsetRange(before.start, max(before.end, span.end))
     return ranges
 
 
@@ -154,13 +164,16 @@ def split_ranges(text: str) -> Iterator[tuple[str, int, OffsetRange]]:
 
 
 def parse_range(text: str) -> tuple[str, int, OffsetRange]:
-    """Parse `topic:partition:start-end` into topic, partition and half-open range.
+    """Parse `topic:partition:start-end`, or one offset, to topic, partition and half-open range.
 
     Raises:
         ConfigurationError: the text has another form, or the range is empty.
     """
     if re.fullmatch(_OLD_RANGE, text):
         text = re.sub(r"^(.+)-(\d+) \[(\d+), ?(\d+)\)$", r"\1:\2:\3-\4", text)
+    if re.fullmatch(_OFFSET, text):
+        one = parse_offset_location(text)
+        return one.topic, one.partition, OffsetRange(one.offset, one.offset + 1)
     if re.fullmatch(_RANGE, text) is None:
         raise ConfigurationError(
             f"{text!r} is not a range of offsets",

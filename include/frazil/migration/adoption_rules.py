@@ -31,7 +31,13 @@ from frazil.ledger.coordinates import (
     count_coordinates,
     find_runs,
 )
-from frazil.ledger.offsets import OffsetRange, describe_offset, describe_range, describe_ranges
+from frazil.ledger.offsets import (
+    OffsetRange,
+    describe_offset,
+    describe_partition,
+    describe_range,
+    describe_ranges,
+)
 from frazil.messages import count_noun
 from frazil.migration.foreign_rows import OffsetColumns, TableOffsets
 
@@ -160,7 +166,8 @@ def require_same_topic(stream: str, topic: TopicFacts, table_offsets: TableOffse
     partitions = {partition for _, partition in table_offsets.offsets}
     if max(partitions, default=0) >= len(topic.partitions):
         raise PartitionsShrankError(
-            f"stream {stream}: the table has rows of {topic.topic}-{max(partitions)}, the topic "
+            f"stream {stream}: the table has rows of "
+            f"{describe_partition(topic.topic, max(partitions))}, the topic "
             f"has {count_noun(len(topic.partitions), 'partition')}: it was created again, or it is "
             "another topic",
             _CHECK_SOURCE,

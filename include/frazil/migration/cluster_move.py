@@ -22,7 +22,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
-from frazil.ledger.offsets import parse_offset_location
+from frazil.ledger.offsets import describe_partition, parse_offset_location
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.messages import count_noun, name_field
@@ -73,7 +73,8 @@ def plan_move(work: Workspace, request: MoveRequest) -> MovePlan:
 
 
 def _describe(each: MovedPartition) -> str:
-    return f"{each.topic}-{each.partition}: {each.old_next} → {each.new_next}: {each.evidence}"
+    name = describe_partition(each.topic, each.partition)
+    return f"{name}: {each.old_next} → {each.new_next}: {each.evidence}"
 
 
 def move_cluster(work: Workspace, plan: MovePlan) -> Moved:
@@ -199,7 +200,8 @@ def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
     for location in map(parse_offset_location, texts):
         if (location.topic, location.partition) in found:
             raise ConfigurationError(
-                f"{name_field('next')} names {location.topic}-{location.partition} twice",
+                f"{name_field('next')} names "
+                f"{describe_partition(location.topic, location.partition)} twice",
                 "give at most one offset for each partition",
             )
         found[location.topic, location.partition] = location.offset
@@ -240,7 +242,7 @@ def _validate_partitions(
 ) -> None:
     """Check that `next` names only partitions in the ledger; new ones begin at offset 0."""
     unknown = [
-        f"{topic}-{number}"
+        describe_partition(topic, number)
         for topic, number in given
         if topic not in names or number >= len(state.offsets[topic])
     ]

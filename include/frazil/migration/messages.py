@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from frazil.ledger.offsets import Runs
+from frazil.ledger.offsets import Runs, describe_partition
 from frazil.messages import Message, MessagePart, Report
 
 
@@ -247,7 +247,7 @@ class Comparison(Report):
     def findings(self) -> tuple[str, ...]:
         """List the differences: at most twenty offsets of each kind, then the layout."""
         offsets = (
-            f"{report.topic}-{report.partition}: {_name_kind(kind)}: "
+            f"{describe_partition(report.topic, report.partition)}: {_name_kind(kind)}: "
             + ", ".join(str(offset) for offset in found)
             for report in self.partitions
             for kind, found in report.samples

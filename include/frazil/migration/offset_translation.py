@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from frazil.errors import NotMovableError
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets
+from frazil.ledger.offsets import describe_partition
 from frazil.messages import count_noun, name_field
 from frazil.migration.messages import MovedPartition
 
@@ -71,7 +72,7 @@ class RecordPosition:
 
     def __str__(self) -> str:
         """Return stream and partition, with which an error begins."""
-        return f"stream {self.stream}: {self.topic}-{self.partition}"
+        return f"stream {self.stream}: {describe_partition(self.topic, self.partition)}"
 
 
 def fingerprint_record(timestamp_ms: int, key: bytes | None, value: bytes | None = b"") -> int:

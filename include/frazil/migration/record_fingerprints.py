@@ -26,7 +26,7 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition
 from frazil.ledger.history import Step
 from frazil.ledger.keys import unpack
-from frazil.ledger.offsets import OffsetRange
+from frazil.ledger.offsets import OffsetRange, describe_partition
 from frazil.ledger.state import StreamState
 from frazil.messages import name_field
 from frazil.migration.offset_translation import (
@@ -234,8 +234,9 @@ class FingerprintLog:
             offsets = topic.partitions[number]
             if old_next > offsets.end:
                 raise NotMovableError(
-                    f"{topic.topic}-{number} ends at offset {offsets.end} on the old cluster, the "
-                    f"ledger's next offset is {old_next}: the topic lost records",
+                    f"{describe_partition(topic.topic, number)} ends at offset {offsets.end} "
+                    f"on the old cluster, the ledger's next offset is {old_next}: the topic "
+                    "lost records",
                     f"leave out {name_field('old_connection')} to compare with the rows of the "
                     "table",
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import Step, iterate_moves, list_spans
-from frazil.ledger.offsets import OffsetRange, describe_range, iterate_ranges
+from frazil.ledger.offsets import OffsetRange, describe_partition, describe_range, iterate_ranges
 from frazil.ledger.state import StreamState
 from frazil.observability.audit_messages import Finding
 
@@ -72,12 +72,17 @@ def _check_offsets(step: Step, before: StreamState, after: StreamState) -> Itera
         else:
             problem = _explain_move(step.kind, partition, (start, end), recorded)
         if problem is not None:
-            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+            yield _find_fault(step, (topic, number), problem)
     known = {partition for partition, _, _ in iterate_moves(before, after)}
     for topic, number, recorded in iterate_ranges(step.ranges):
         if (topic, number) not in known:
             problem = f"{describe_range(topic, number, recorded)} is in no state"
-            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+            yield _find_fault(step, (topic, number), problem)
+
+
+def _find_fault(step: Step, partition: Partition, problem: str) -> Finding:
+    text = f"{step}: {describe_partition(*partition)}: {problem}"
+    return Finding(invariant="I3", text=text)
 
 
 def _check_move(step: Step, before: StreamState, after: StreamState) -> Iterator[Finding]:
@@ -87,7 +92,7 @@ def _check_move(step: Step, before: StreamState, after: StreamState) -> Iterator
         recorded = moved.get(topic, {}).get(str(number), [start, start])[:2]
         if recorded != [start, end]:
             problem = f"moves from {start} to {end}, but the move records {recorded}"
-            yield Finding(invariant="I3", text=f"{step}: {topic}-{number}: {problem}")
+            yield _find_fault(step, (topic, number), problem)
 
 
 def _explain_move(

@@ -21,6 +21,7 @@ from frazil.ledger.history import (
     find_deleted,
     find_owners,
 )
+from frazil.ledger.offsets import describe_partition
 from frazil.messages import count_noun
 from frazil.observability.audit_messages import Finding, find_records
 
@@ -215,7 +216,7 @@ def _judge_pools(claims: Sequence[BatchClaim], tally: Tally) -> Iterator[Finding
         good, bad = sum(good for _, good in counts), sum(read - good for read, good in counts)
         rows = sum(tally.rows[index][partition] for index in pool)
         dead_letters = sum(tally.dead_letters[index][partition] for index in pool)
-        name = f"{partition[0]}-{partition[1]}: batches of several topic incarnations"
+        name = f"{describe_partition(*partition)}: batches of several topic incarnations"
         if good != rows:
             text = f"{name} wrote {count_noun(good, 'row')}, the table has {rows:,}"
             yield Finding(invariant="I1", text=text)
@@ -234,7 +235,7 @@ def _find_missing(claim: BatchClaim, tally: Tally) -> Iterator[Finding]:
         absent = len(offsets) if claim.counts is not None else total
         if absent > known:
             skipped = f" ({known} of them skipped)" if known else ""
-            name = f"{partition[0]}-{partition[1]}"
+            name = describe_partition(*partition)
             missing = count_noun(len(offsets), "record")
             text = f"{claim.name}: {missing} of {name} missing{skipped}"
             yield find_records("I1", text, *partition, offsets.tolist())
@@ -279,7 +280,7 @@ def _list_partition_miscounts(
         delivered, rows = all_delivered[partition], all_rows[partition]
         if (read, good) != (delivered, rows):
             yield (
-                f"{claim.name}: {partition[0]}-{partition[1]}: the ledger has {read} read and "
+                f"{claim.name}: {describe_partition(*partition)}: the ledger has {read} read and "
                 f"{good} good records, Kafka delivers {delivered} and the table has {rows} rows"
             )
 

@@ -22,6 +22,7 @@ from datetime import datetime
 from typing import Literal
 
 from frazil.environment import create_pool_command
+from frazil.ledger.offsets import describe_partition
 from frazil.ledger.state import StreamState
 from frazil.messages import Report, count_noun
 from frazil.streams.models import Freshness
@@ -243,7 +244,9 @@ def read_clocks(facts: FreshnessFacts, now: datetime) -> Clocks:
     unread = [p for p in facts.partitions if p.is_waiting]
     ages = [_age_seconds(p.first_unread_ms, now) for p in unread]
     held = [_age_seconds(p.first_held_ms, now) for p in facts.partitions if p.held]
-    losses = {f"{p.topic}-{p.partition}": _time_to_loss(p, bound, now) for p in unread}
+    losses = {
+        describe_partition(p.topic, p.partition): _time_to_loss(p, bound, now) for p in unread
+    }
     known = {name: seconds for name, seconds in losses.items() if seconds is not None}
     return Clocks(
         stream=_oldest(_smaller(age, bound) for age in ages),

@@ -14,7 +14,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import describe_decision
 from frazil.ledger.coordinates import NO_OFFSETS, find_runs, parse_coordinates
 from frazil.ledger.deletions import find_deletion, is_deletion
-from frazil.ledger.offsets import describe_offset, parse_ranges, plain_ranges
+from frazil.ledger.offsets import describe_offset, describe_partition, parse_ranges, plain_ranges
 from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
@@ -311,7 +311,8 @@ def _explain_absence(point: RecoveryPoint | None, topic: str, partition: int, of
         topics = ", ".join(f"{name} ({len(offsets)})" for name, offsets in read) or "none"
         return f"unknown partition; topics of the stream (number of partitions): {topics}"
     if offset >= known[partition]:
-        return f"not read yet: the next offset of {topic}-{partition} is {known[partition]}"
+        name = describe_partition(topic, partition)
+        return f"not read yet: the next offset of {name} is {known[partition]}"
     return "below the stream's beginning, or in a recorded gap"
 
 

@@ -13,6 +13,7 @@ from frazil.ledger.offsets import (
     OffsetRange,
     Ranges,
     count_offsets,
+    describe_offset,
     describe_ranges,
     iterate_ranges,
     parse_ranges,
@@ -90,8 +91,8 @@ def require_below_beginning(stream: str, ranges: Ranges, begins: Mapping[Partiti
 
 
 def describe_beginnings(begins: Mapping[Partition, int]) -> str:
-    """Return where the live stream begins, as `flights-0: 500`."""
-    return ", ".join(f"{topic}-{number}: {start}" for (topic, number), start in begins.items())
+    """Return where the live stream begins, as `flights:0:500`."""
+    return ", ".join(describe_offset(*partition, start) for partition, start in begins.items())
 
 
 def list_missing(

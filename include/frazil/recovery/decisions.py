@@ -27,7 +27,13 @@ from frazil.kafka.cluster import TopicFacts
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
 from frazil.ledger.history import list_reused
-from frazil.ledger.offsets import NextOffsets, OffsetRange, count_offsets, describe_offset
+from frazil.ledger.offsets import (
+    NextOffsets,
+    OffsetRange,
+    count_offsets,
+    describe_offset,
+    describe_partition,
+)
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.messages import name_field
@@ -133,7 +139,7 @@ def _describe_ended_merges(
     reused = list_reused(keys.GAP, before, after) if stream.table.state is not None else []
     if stream.table.state is None or not reused:
         return ""
-    where = ", ".join(f"{topic}-{number}" for topic, number in reused)
+    where = ", ".join(describe_partition(topic, number) for topic, number in reused)
     ends = (
         f"the offsets of {where} start over, so no merge of state table {stream.table.state.name} "
         f"follows this gap; run `frazil merge {stream.stream}` before it, the table then stays as "

@@ -55,7 +55,14 @@ from frazil.kafka.consumer import OffsetConsumer
 from frazil.ledger import keys
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets, Partition
 from frazil.ledger.history import Step, is_history_truncated, trace_steps
-from frazil.ledger.offsets import OffsetRange, Ranges, iterate_ranges, plain_offsets, plain_ranges
+from frazil.ledger.offsets import (
+    OffsetRange,
+    Ranges,
+    describe_partition,
+    iterate_ranges,
+    plain_offsets,
+    plain_ranges,
+)
 from frazil.ledger.recovery_point import (
     History,
     LedgerEntry,
@@ -354,8 +361,8 @@ def _require_delivered(
     if len(lost):
         raise NotReplayableError(
             f"stream {plan.stream}: {plan.table} has {count_noun(len(lost), 'row')} of "
-            f"{topic}-{number} that Kafka no longer delivers, the first at offset "
-            f"{lost[0]}; a replay would delete them for good",
+            f"{describe_partition(topic, number)} that Kafka no longer delivers, the first at "
+            f"offset {lost[0]}; a replay would delete them for good",
             f"leave their offsets out: `frazil replay {plan.stream} --offsets …`; nothing was "
             "written",
         )

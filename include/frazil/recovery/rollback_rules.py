@@ -15,6 +15,7 @@ from frazil.ledger.offsets import (
     OffsetRange,
     Ranges,
     describe_offset,
+    describe_partition,
     describe_ranges,
     parse_offset_location,
     plain_ranges,
@@ -177,7 +178,7 @@ def _find_before(history: History, stream: str, location: OffsetLocation) -> Led
     if now is None:
         raise TargetError(
             f"stream {stream}: the ledger of {history.table} has no partition "
-            f"{location.topic}-{location.partition}",
+            f"{describe_partition(location.topic, location.partition)}",
             f"`frazil status {stream}` lists the partitions and their offsets",
         )
     if now <= location.offset:

@@ -23,7 +23,7 @@ from frazil.kafka.consumer import OffsetConsumer
 from frazil.kafka.schema_registry import Registered
 from frazil.ledger import keys
 from frazil.ledger.keys import KAFKA_COLUMN
-from frazil.ledger.offsets import OffsetRange
+from frazil.ledger.offsets import OffsetRange, describe_partition
 from frazil.ledger.stored_properties import ANY_TABLE, parse_numbers, read_property
 from frazil.messages import read_reason
 from frazil.schemas.avro import read_avro
@@ -302,7 +302,7 @@ def _fetch_keys(work: Workspace) -> Iterator[tuple[str, bytes | None]]:
         for number, part in enumerate(facts.partitions):
             span = OffsetRange(part.earliest, min(part.end, part.earliest + _LOOKED_AT))
             for each in consumer.fetch_records(facts.topic, number, span, isolation):
-                yield f"{facts.topic}-{number}", each.key
+                yield describe_partition(facts.topic, number), each.key
 
 
 def choose_key_fields(stream: Stream, keys: Iterable[tuple[str, bytes | None]]) -> tuple[str, ...]:

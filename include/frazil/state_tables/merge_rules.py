@@ -18,7 +18,7 @@ from frazil.errors import MergeHaltedError
 from frazil.ledger import keys
 from frazil.ledger.coordinates import parse_coordinates, plain_runs
 from frazil.ledger.history import list_reused, trace_steps
-from frazil.ledger.offsets import Runs, iterate_ranges, parse_ranges
+from frazil.ledger.offsets import Runs, describe_partition, iterate_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.messages import count_noun
 from frazil.state_tables.messages import MergeCounts, MergePosition, MergeResult
@@ -163,7 +163,7 @@ def _require_one_log(changes: History, stream: Stream) -> None:
     for step in trace_steps(changes, stream.stream):
         reused = list_reused(step.kind, step.before, step.after)
         if reused:
-            where = ", ".join(f"{topic}-{number}" for topic, number in reused)
+            where = ", ".join(describe_partition(topic, number) for topic, number in reused)
             raise MergeHaltedError(
                 f"stream {stream.stream}: the offsets of {where} started over ({step} of "
                 f"{changes.table}): changes of both logs have the same coordinates and no order; "

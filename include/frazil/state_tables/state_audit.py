@@ -20,6 +20,7 @@ from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.coordinates import parse_coordinates
+from frazil.ledger.offsets import describe_offset
 from frazil.ledger.recovery_point import History, LedgerEntry, for_reading, walk_ancestors
 from frazil.messages import count_noun
 from frazil.state_tables.fill_audit import fill_newest
@@ -165,18 +166,18 @@ def _check_memory(store: TableStore, stream: Stream, newest: pa.Table, memory: s
     """Yield keys whose newest change is a delete that the delete memory lacks."""
     name = require_state(stream).deletes_name
     table = store.find(name)
-    held: set[tuple[object, ...]] = set()
+    held: set[tuple[str, int, int]] = set()
     if table is not None:
         with translated_errors(f"reading {name}"):
             held = set(_coordinates(table.scan(EqualTo(term=MEMORY, value=memory)).to_arrow()))
     deleted = newest.filter(pa.array(flag_deletes(stream, newest)))
     places = [place for place in _coordinates(deleted) if place not in held]
     if places:
-        shown = ", ".join(f"{t}-{p} offset {o}" for t, p, o in places[:_SHOWN])
+        shown = ", ".join(describe_offset(*place) for place in places[:_SHOWN])
         yield "M1", f"{name} lacks {count_noun(len(places), 'delete')}: {shown}"
 
 
-def _coordinates(rows: pa.Table) -> list[tuple[object, ...]]:
+def _coordinates(rows: pa.Table) -> list[tuple[str, int, int]]:
     kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
     return list(zip(*(kafka.field(name).to_pylist() for name in _PLACE), strict=True))
 
@@ -286,4 +287,4 @@ def _places(
 
 def _place(table: pa.Table, index: int) -> str:
     at = table[keys.KAFKA_COLUMN][index].as_py()
-    return f"{at['topic']}-{at['partition']} offset {at['offset']}"
+    return describe_offset(at["topic"], at["partition"], at["offset"])

@@ -110,6 +110,7 @@ def read_events(
 
 def read_partitions(work: "Workspace", reading: "TableReading") -> PageSection:
     """Read what `frazil status` shows of each partition, soonest data loss first."""
+    from frazil.ledger.offsets import describe_partition  # noqa: PLC0415
     from frazil.observability.status import read_status, sort_by_loss  # noqa: PLC0415
     from frazil.streams.timestamps import describe_seconds  # noqa: PLC0415
 
@@ -117,7 +118,7 @@ def read_partitions(work: "Workspace", reading: "TableReading") -> PageSection:
     parts = sort_by_loss(status.partitions)
     rows = [
         (
-            f"{p.topic}-{p.partition}",
+            describe_partition(p.topic, p.partition),
             p.next_offset,
             p.end,
             p.end - p.next_offset,

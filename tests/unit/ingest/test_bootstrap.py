@@ -72,8 +72,8 @@ def begin(lake: Lake, topic: TopicFacts = TOPIC) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("offsets", "facts"),
     [
-        ({0: 9}, ["offset 9 of orders-0", "10-20", "source.start.offsets.0"]),
-        ({1: 31}, ["offset 31 of orders-1", "10-30", "source.start.offsets.1"]),
+        ({0: 9}, ["offset 9 of orders:0", "10-20", "source.start.offsets.0"]),
+        ({1: 31}, ["offset 31 of orders:1", "10-30", "source.start.offsets.1"]),
         ({2: 10}, ["source.start.offsets.2 names a partition", "its partitions are 0 to 1"]),
     ],
     ids=["retention took it", "it is still to come", "there is no such partition"],

@@ -148,7 +148,7 @@ def test_a_plan_says_whether_more_waits_behind_it() -> None:
         (
             {"partitions": (PartitionOffsets(0, 8), PartitionOffsets(0, 4))},
             errors.OffsetsWentBackError,
-            "orders-1: Kafka ends at offset 4, earlier batches read to 5",
+            "orders:1: Kafka ends at offset 4, earlier batches read to 5",
         ),
         (
             {"partitions": (PartitionOffsets(5, 8), PartitionOffsets(7, 9))},

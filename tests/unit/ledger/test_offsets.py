@@ -1,5 +1,6 @@
 """Ranges are half-open, and moving past them loses no offset."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.offsets import (
+    RANGE_PATTERN,
     OffsetRange,
     PlainRanges,
     Ranges,
@@ -86,6 +88,20 @@ def test_ranges_that_cannot_be_read_name_what_to_write(text: str, facts: str, st
 
     assert facts in refusal.value.facts
     assert step in refusal.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("flights:0:7", "flights:0:7-8"),
+        ("flights:0:7, flights:1:0-3, flights:0:8", "flights:0:7-9, flights:1:0-3"),
+        ("flights:0:20-30 flights:0:0-10 flights:0:10-20", "flights:0:0-30"),
+        ("flights:0:0-10, flights:0:5, flights-0 [9, 12)", "flights:0:0-12"),
+    ],
+)
+def test_single_offsets_and_ranges_that_touch_make_one_range(text: str, same: str) -> None:
+    assert describe_ranges(parse_offset_ranges((text,))) == same
+    assert re.fullmatch(RANGE_PATTERN, text)
 
 
 @pytest.mark.parametrize("text", ["flights:0:0-10,", " flights:0:0-10 ,", "flights:0:0-10, \n"])

@@ -63,7 +63,7 @@ Break = Callable[[Pipeline], None]
         pytest.param(
             lambda it: it.delete(0, 5),
             {(TOPIC, 0, 5)},
-            "1 record of orders-0 missing: orders:0:5",
+            "1 record of orders:0 missing: orders:0:5",
             id="a row that somebody deleted",
         ),
         pytest.param(
@@ -127,7 +127,7 @@ def test_more_records_are_missing_than_were_skipped(pipeline: Pipeline) -> None:
     answer = pipeline.audit()
 
     assert [finding.coordinates for finding in answer.findings] == [((TOPIC, 1, 0), (TOPIC, 1, 3))]
-    assert "2 records of orders-1 missing (1 of them skipped)" in answer.findings[0].text
+    assert "2 records of orders:1 missing (1 of them skipped)" in answer.findings[0].text
 
 
 def test_skipped_records_that_aged_out_do_not_excuse_missing_ones_elsewhere(
@@ -299,7 +299,7 @@ def test_a_letter_of_a_log_that_ended_still_counts_and_is_missed(lake: Lake) -> 
 
     assert (holds.findings, holds.counts.dead_letters) == ((), 2)
     assert [finding.text for finding in broken.findings] == [
-        "orders-0: batches of several topic incarnations read 2 bad records, 1 dead letter exist"
+        "orders:0: batches of several topic incarnations read 2 bad records, 1 dead letter exist"
     ]
 
 

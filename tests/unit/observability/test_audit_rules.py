@@ -207,7 +207,7 @@ def claim_of(read: int, written: int, quarantined: int, counts: tuple[int, int])
         ),
         pytest.param(
             claim_of(10, 9, 1, (9, 9)),
-            ["orders-0: the ledger has 9 read and 9 good records, Kafka delivers 10"],
+            ["orders:0: the ledger has 9 read and 9 good records, Kafka delivers 10"],
             id="a partition's own counts are wrong",
         ),
     ],

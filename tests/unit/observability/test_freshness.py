@@ -326,7 +326,7 @@ def test_each_partition_has_its_own_time_and_the_text_names_the_one_that_loses_f
         "orders-1": 4 * DAY,
         "orders-2": 7 * DAY,
     }
-    assert "Kafka may delete unread records in 4 d (orders-1)" in report.text
+    assert "Kafka may delete unread records in 4 d (orders:1)" in report.text
 
 
 def test_a_new_partition_waits_from_its_first_offset() -> None:

@@ -79,7 +79,7 @@ FAULTS: dict[str, tuple[Callable[[StateLake, Rows], Rows], str]] = {
     "a lost key": (lambda _, rows: rows[:1], "1 key without a row"),
     "a row that is stale after its key moved to another partition": (
         lambda lake, rows: [row_of(lake, (1, 0)), *(r for r in rows if r["id"] != 1)],
-        "not like the newest change: orders-0 offset 1",
+        "not like the newest change: orders:0:1",
     ),
     "a changed value": (
         lambda _, rows: [{**row, "name": "planted"} for row in rows],
@@ -128,7 +128,7 @@ def test_counts_that_do_not_add_up_are_found(lake: StateLake) -> None:
 def test_a_forgotten_delete_is_found(lake: StateLake) -> None:
     lake.put_state(right_rows(lake), lake.position(COUNTS))
 
-    assert audit(lake) == [("M1", f"{lake.state_name}__deletes lacks 1 delete: orders-1 offset 1")]
+    assert audit(lake) == [("M1", f"{lake.state_name}__deletes lacks 1 delete: orders:1:1")]
 
 
 class NewerCounts(MergeCounts):

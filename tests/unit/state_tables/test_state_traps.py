@@ -107,7 +107,7 @@ def test_a_gap_that_no_merge_could_follow_asks_for_a_word_of_its_own(
     head = lake.history.head
 
     preview = accept_gap(work, None).text
-    with pytest.raises(StateEndsError, match="orders-0 start over, so no merge") as refused:
+    with pytest.raises(StateEndsError, match="orders:0 start over, so no merge") as refused:
         accept_gap(work, Author("ann", "a test"))
 
     assert "run `frazil merge orders` before it" in preview
@@ -115,7 +115,7 @@ def test_a_gap_that_no_merge_could_follow_asks_for_a_word_of_its_own(
     assert "--stop-merges" in refused.value.next_step
     assert lake.history.head == head
     assert accept_gap(work, Author("ann", "a test"), stop_merges=True).snapshot_id is not None
-    require_halt(lake, MergeHaltedError, "orders-0 started over")
+    require_halt(lake, MergeHaltedError, "orders:0 started over")
 
     request = RecoverRequest(
         stream="orders", to_snapshot=head, by="ann", reason="a test", dry_run=False
