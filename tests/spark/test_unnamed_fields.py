@@ -51,7 +51,7 @@ def test_the_snapshot_the_status_and_the_timeline_name_them(lab: Lab, workers_fr
             {"id": 1, "name": "a", "colour": "red"},
             {"id": 2, "place": {"city": "b", "zip": 1, "at": {"x": 1.5, "y": {"deep": 2}}}},
             {"id": 3, "it's": 1, "jane@example.org": 1, "a[/x]b": 1, "n" * 61: 1, "place": None},
-            {"id": 3, "order-id": 1, "@timestamp": 1, "dotted.name": 1},
+            {"id": 3, "order-id": 1, "@timestamp": 1, "dotted.name": 1, "#text": 1, "sha-256": 1},
             {"id": 4, "place": {"at": None}},
             {"id": "of a dead letter", "broken": 1},
             b'{"id":5,"cut off',
@@ -59,7 +59,7 @@ def test_the_snapshot_the_status_and_the_timeline_name_them(lab: Lab, workers_fr
         workers_from,
     )
 
-    odd = ["`@timestamp`", "`dotted.name`", "`order-id`"]
+    odd = ["`#text`", "`@timestamp`", "`dotted.name`", "`order-id`"]
     found = [*odd, "colour", "place.at.y", "place.zip"]
     assert json.loads(summary[keys.UNNAMED_FIELDS]) == found
     told = ", ".join(found)  # and no name that may be data

@@ -86,7 +86,7 @@ _PARSER_OPTIONS = {
     "maxNestingDepth": "1002",
 }
 _COLUMN_NAME = "^[A-Za-z_][A-Za-z0-9_]*$"
-_NAME = r"^[@$]?[\p{L}_][\p{L}\p{N}_]*([-./: ][\p{L}_][\p{L}\p{N}_]*)*$"
+_NAME = r"^[@$#]?[\p{L}_][\p{L}\p{N}_]*([-./: ][\p{L}_][\p{L}\p{N}_]*)*$"
 """Names of fields, not the ids and addresses by which some records key their values."""
 
 MAX_LETTERS = 60
