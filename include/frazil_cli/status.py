@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -118,8 +119,10 @@ def status(
     Example: frazil status flights
     """
     from frazil.observability.status import is_unreadable, read_status
+    from frazil.observability.watch import Outages
 
-    statuses, errors = read_streams(stream, read_status)
+    # A broker that is down is asked for two streams only.
+    statuses, errors = read_streams(stream, partial(read_status, outages=Outages()))
     print_all(statuses, errors, _show_statuses, as_json=as_json)
     if any(is_unreadable(status) for status in statuses):
         raise typer.Exit(1)

@@ -3,13 +3,14 @@
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from support.lake import Lake, make_stream
 from support.stream_files import GOOD
 
+from frazil.kafka.cluster import KafkaLog
 from frazil.streams.models import suite_path
 from frazil_cli.main import main
 
@@ -114,12 +115,19 @@ def frozen(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_streams_of_a_frozen_broker_are_asked_at_the_same_time_and_fail_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], frozen: tuple[str, ...]
 ) -> None:
-    started = time.monotonic()
+    asked, fetch, started = [], KafkaLog.fetch_topics, time.monotonic()
+
+    def count(self: KafkaLog, names: Sequence[str], *others: object) -> object:
+        asked.append(names)
+        return fetch(self, names, *others)
+
+    monkeypatch.setattr(KafkaLog, "fetch_topics", count)
 
     code = run(monkeypatch, "status", "--json")
 
     found = json.loads(capsys.readouterr().out)
     assert code == 1
+    assert len(asked) == 2  # of one broker
     assert time.monotonic() - started < 2.0 * len(frozen)
     assert sorted(each["stream"] for each in found) == sorted(frozen)
     assert {each["state"] for each in found} == {"KafkaUnavailable"}
