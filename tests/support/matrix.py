@@ -127,6 +127,7 @@ _KEY_TYPES = ("int", "long", "string", "date", "decimal(9,2)", "decimal(38,10)",
 _BUCKETS = 2
 """Buckets of a field: a batch must have rows for all of them, or Spark writes it."""
 _MOST_FIELDS, _MOST_BUCKETS = 6, 2
+_LOWEST = {"int": -(2**31), "long": -(2**63)}
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,23 @@ class Transform:
     @property
     def text(self) -> str:
         """Return the field as in a stream file."""
-        width = {"bucket": _BUCKETS, "truncate": 10 if "int" in self.column else 3}.get(self.kind)
         if self.kind == "identity":
             return self.path
-        return f"{self.kind}({self.path}{'' if width is None else f', {width}'})"
+        return f"{self.kind}({self.path}{'' if self.width is None else f', {self.width}'})"
+
+    @property
+    def width(self) -> int | None:
+        """Return the number of buckets, or the width of truncated values."""
+        return {"bucket": _BUCKETS, "truncate": 10 if "int" in self.column else 3}.get(self.kind)
+
+    def has_partition(self, row: Mapping[str, object]) -> bool:
+        """Return whether the row's value, rounded down, is a number of its type."""
+        value = row[self.column]
+        value = value.get("v") if isinstance(value, dict) else value
+        lowest = _LOWEST.get(COLUMNS[self.column][0])
+        if self.kind != "truncate" or lowest is None or not isinstance(value, int):
+            return True
+        return value // (self.width or 1) * (self.width or 1) >= lowest
 
 
 def path_of(name: str) -> str:
