@@ -8,7 +8,8 @@ than once. Then MERGES (10) small merges of local keys follow, of a hundredth of
 after each EVERY (10) of them a compaction, as by schedule. ROUNDS=0 leaves out all but these. Scans
 are compared with the same state right after its compaction. The change table is compared with an
 append stream of the same records, after a second append stream has read them, whose time is left
-out: who reads new records first takes longer.
+out: who reads new records first takes longer. MODE (merge-on-read) is the `write.merge.mode` of the
+state; with MODE=copy-on-write a merge writes each changed file again.
 
 With FLINK=1 Flink's upsert sink takes the same changes (needs a JDK for `javac`). Its table, which
 is never compacted, is read once after the small merges; after LIMIT (600) seconds the scan is
@@ -114,6 +115,7 @@ def write_streams(folder: Path, topic: str) -> tuple[str, str, str]:
         "cdc_field": "op",
         "partition_by": ["month(day)"],
         "sort_by": ["id"],
+        "properties": {"write.merge.mode": os.environ.get("MODE", "merge-on-read")},
     }
     files = {
         "state": {**common, "order": {"sequence_by": ["at"]}, "table": upsert},
