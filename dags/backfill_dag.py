@@ -1,4 +1,4 @@
-"""### Backfill: read what lies before a stream's beginning, in windows, beside the live stream.
+"""### Backfill: read records before a stream's beginning, in windows, beside the live stream.
 
 **What.** `preview` lists the offsets that Kafka keeps below those at which the stream began, leaves
 out what is in the table already, and cuts the rest into windows. As a dry run, the default, the run

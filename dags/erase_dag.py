@@ -8,7 +8,7 @@ offsets, then the dead letters. Offsets do not change, and a replay leaves out e
 **When.** Whenever you trigger it, first as a dry run. Batches and maintenance continue meanwhile.
 
 **Inputs.** The stream, and the keys as `column=value`, here or in a file that the worker can read.
-Airflow stores what the form was filled in with: prefer the file, or delete the run afterwards. With
+Airflow stores the values of the form: prefer the file, or delete the run afterwards. With
 Dry run off also Reason, which names no person: the table keeps it, with your name.
 
 **What a retry does.** Nothing twice: erased rows are not found again. If a run was killed after it

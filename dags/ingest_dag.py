@@ -3,7 +3,7 @@
 **What.** Each run publishes one batch. `plan` chooses exact offset ranges after the recovery point,
 which it reads from the table. `stage` appends those records to a staging branch with Spark. `check`
 checks the staged rows: error budget, record counts, expectations. `publish` makes rows and offsets
-visible in one commit. Of a stream with a state table, `merge` then brings that to the new changes.
+visible in one commit. If the stream has a state table, `merge` then folds the changes into it.
 With `batch: {tasks: one}` one task, `ingest`, does the first four steps.
 
 **When.** On `batch.schedule` of the stream file, at a second derived from the stream's name so that

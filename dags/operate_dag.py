@@ -1,7 +1,7 @@
 """### Operate: one stream's decisions and repairs, for those who may trigger this DAG.
 
-**What.** Each action is the one of the DAG with its name, for this stream only: so Airflow's rights
-on this DAG decide who may operate the stream. `begin` checks the form and shows what would change;
+**What.** Each action does the same as the DAG of its name, for this stream only: the permissions on
+this DAG decide who may operate the stream. `begin` checks the form and shows what would change;
 a decision of one step (`accept_gap`, `adopt`, `waive`) is recorded there. A dry run, the default,
 writes nothing. `rewind` does a rollback, and waits for a second person if it removes more rows than
 the site allows (`FRAZIL_APPROVAL_ROWS`). `finish` does the other actions.

@@ -4,8 +4,8 @@
 published record and determines the cause of a delay. Its log has a line for each stream, a warning
 for a delay above `warn_seconds`. A stream whose delay is above `fail_seconds`, or whose stream file
 is broken, gets a task instance of its own, named after it, which fails: so every failing stream is
-visible. If none fails, `watch_stream` is skipped. Before, the topics of stream files with a
-`topic_pattern` are refreshed: a new topic is a new stream, and gets its DAGs with the next parse.
+visible. If none fails, `watch_stream` is skipped. Each run first refreshes the topics of stream
+files with a `topic_pattern`: a new topic is a new stream, and gets its DAGs with the next parse.
 
 **When.** Every minute, apart from the ingest DAGs, so that it also reports when those do not run.
 
