@@ -43,7 +43,7 @@ def count_offsets(spark: SparkSession, request: ExtentRequest) -> Extents:
 
 
 def to_extent(groups: list[Row]) -> TableExtent:
-    """Return one side: its rows by partition, and the numbers of those without one or a topic."""
+    """Return one side: rows by partition, and counts of rows without a partition or a topic."""
     with_partition = [row for row in groups if row.partition is not None]
     return TableExtent(
         partitions=tuple(

@@ -325,7 +325,7 @@ def fold(
 
 
 def _mark_last(changes: DataFrame, request: MergeRequest, names: Sequence[str]) -> DataFrame:
-    """Say which deletes no other change follows; they become a row that lacks all columns."""
+    """Mark the deletes that no other change follows; they become a row that lacks all columns."""
     if not request.marks:
         return changes
     upserts = F.when(~F.col(DELETES), F.col(ORDER))

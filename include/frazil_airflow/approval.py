@@ -1,7 +1,7 @@
 """A rollback in Airflow, with the approval of a second person if its plan needs one.
 
-The task that asks is the one that writes: Airflow tells it who answered. A result (XCom) of another
-task is not asked, because users may write it.
+The task that requests the approval also rolls back: Airflow passes it the user who answered. It
+reads no result (XCom) of another task, because users may write those.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from frazil.recovery.messages import RecoveryPlan
 from frazil_airflow.tasks import log_result, run_as_task
 
 ANSWER_WITHIN = timedelta(hours=47)
-"""Shorter than the time limit of the DAG's runs, so that the task can tell what happened."""
+"""Shorter than the time limit of the DAG's runs, so that the task can report the outcome."""
 
 
 class RollBack(ApprovalOperator):
     """Roll back; if the plan needs an approval, first wait under *Required Actions*."""
 
     def __init__(self, *, plan: Callable[[Context], RecoveryPlan | None], **settings: Any) -> None:  # noqa: ANN401 - Airflow's
-        """Store the function that plans by the form of the run; None: it is no rollback."""
+        """Store a function that plans from the run's form; it returns None without a rollback."""
         settings = {"response_timeout": ANSWER_WITHIN, **settings}
         super().__init__(subject="Apply this rollback?", **settings)
         self.plan = plan
@@ -104,7 +104,7 @@ def name_of(user: dict[str, str] | None) -> str:
 
 
 def _describe_rows(plan: RecoveryPlan) -> str:
-    """Tell how many rows a rollback removes, and earlier ones removed without an approval."""
+    """Describe how many rows a rollback removes, and earlier ones removed without an approval."""
     text = f"remove {_count(plan.rows_removed)}"
     if plan.rows_removed_earlier == 0:
         return text

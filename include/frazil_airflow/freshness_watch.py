@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def refresh_topic_lists() -> None:
     """Refresh the topics of each stream file with a pattern; a failure is logged.
 
-    Without a broker or a catalog the streams of the list before fail by themselves.
+    If broker or catalog is down, the streams of the previous list report it in their own checks.
     """
     for path in list_pattern_files(streams_dir()):
         try:

@@ -112,7 +112,7 @@ def choose_log_level(result: object) -> int:
 def skip_downstream(task: BaseOperator) -> DownstreamTasksSkipped:
     """Return the exception that ends a task as a success and skips the tasks after it.
 
-    Those that run also where others were skipped decide by their own rule.
+    Tasks with a trigger rule other than `all_success` follow that rule.
     """
     relatives = task.get_flat_relatives(upstream=False)
     tasks = sorted(t.task_id for t in relatives if t.trigger_rule == TriggerRule.ALL_SUCCESS)

@@ -212,8 +212,8 @@ def _note_failure(error: FrazilError, stream: str, context: Context) -> None:
 def _record_notes(stream: str, context: Context) -> None:
     """Copy this worker's notes of a stream into the timeline table: the worker may be a pod.
 
-    What cannot be recorded now stays for a later task of this worker; the task itself has ended
-    well or badly already, so that no error of this changes its outcome.
+    Notes that cannot be recorded now are left for a later task of this worker. The task itself has
+    already succeeded or failed, so an error here does not change its outcome.
     """
     from frazil.events import has_notes  # noqa: PLC0415 - heavy for a DAG file
 

@@ -1,4 +1,4 @@
-"""Objects that Airflow imports by name, as its settings report."""
+"""Objects that Airflow imports because its settings name them."""
 
 SQLITE_WAIT_SECONDS = 60
 

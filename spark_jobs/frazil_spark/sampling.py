@@ -1,4 +1,4 @@
-"""Which records of a batch are looked through for unmapped fields.
+"""Choose the records of a batch that are searched for unmapped fields.
 
 This code travels to Spark's Python workers by value: it imports the standard library only.
 """

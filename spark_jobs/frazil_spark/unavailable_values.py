@@ -90,10 +90,10 @@ def is_in_life(index: int) -> str:
 
 
 def fill_rows(folded: DataFrame, names: Sequence[str], *, has_rows: bool) -> DataFrame:
-    """Fill what the newest changes lack; name what stays as the row has it, and what is unknown.
+    """Fill values that the newest changes lack; list columns kept from the row, and unknown ones.
 
-    A rebuild, without `has_rows`, keeps nothing of the rows before. A marked row keeps its values
-    where its delete comes again.
+    A rebuild (without `has_rows`) keeps no value of the previous rows. A row that is marked as
+    deleted keeps its values if its delete is repeated.
     """
     new, known = dict[str, Column](), []
     for index, name in enumerate(names):

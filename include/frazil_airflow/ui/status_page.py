@@ -79,7 +79,7 @@ def list_readable(user: GetUserDep) -> list[str]:
 def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
     """Read the status of all streams in parallel: first the tables, then Kafka.
 
-    So a broker that does not answer hides nothing that the tables say. Once two streams found one
+    So the facts of the tables are shown even if a broker does not answer. Once two streams found it
     down, the others do not wait for it. A failed read becomes a row with its error.
     """
     from frazil.observability.watch import Outages  # noqa: PLC0415 - imported by the first request
@@ -98,9 +98,9 @@ def read_rows(streams: Sequence[str]) -> tuple[StreamRow, ...]:
 
 
 def _explain(stream: str, error: object, opened: "Opened | None") -> StreamRow:
-    """Return the row of a stream that was not read completely, with what its table says.
+    """Return the row of a stream that was not read completely, with the facts of its table.
 
-    It shows no other program's message.
+    Error messages of other programs are hidden.
     """
     from frazil.errors import hide_message  # noqa: PLC0415 - imported by the first request
 

@@ -113,7 +113,7 @@ class FlatSpec:
 
 
 class Flat(NamedTuple):
-    """A flat object; or none, and why: it is skipped, or a dead letter."""
+    """A flat object, or the reason why the record is skipped or becomes a dead letter."""
 
     payload: bytes | None
     skip: str | None = None
@@ -182,9 +182,9 @@ def _classify(envelope: Fields, spec: FlatSpec) -> Flat | None:
 
 
 def _is_marker(envelope: Fields) -> bool:
-    """Return whether a record marks the begin or end of a transaction: it has that whole shape.
+    """Return whether a record marks the begin or end of a transaction: all its fields must match.
 
-    Any record may have a status. Only an end has counts.
+    A field `status` alone proves nothing. Only an end marker has counts.
     """
     if envelope.keys() not in _MARKERS:
         return False
@@ -241,7 +241,7 @@ def _find_row_nodes(schema: Json) -> Nodes:
 def _find_key_nodes(key: bytes, spec: FlatSpec) -> Nodes:
     """Return the schemas of a key's fields; None if it has none, or none that can be read.
 
-    They stand for those that the event lacks: its row and its delete have one form of the key.
+    They replace schemas that the event lacks, so that a row and its delete have equal keys.
     """
     if b'"schema"' not in key:
         return None
@@ -415,7 +415,12 @@ def _is_plain(node: Json, target: Target) -> bool:
 
 
 def _convert_known(part: Part, node: Node, kind: str) -> str:
-    """Return a value of a type without a name, whose bytes are none but those of its schema."""
+    """Return the JSON text of a value whose schema has no logical type.
+
+    Raises:
+        TextForBytesError: the column holds bytes, but the schema's type is text.
+        MisfitError: the schema's type is bytes, which the column cannot hold.
+    """
     if kind == "string" and isinstance(part.value, list | dict):
         text = write_readable(part, node)
         return part.text if text == part.text else json.dumps(text)
@@ -428,9 +433,12 @@ def _convert_known(part: Part, node: Node, kind: str) -> str:
 
 
 def _convert_unknown(part: Part, kind: str, spec: FlatSpec) -> str:
-    """Return a value without a schema, which means the same with one.
+    """Return the JSON text of a value without a schema, if it has only one meaning.
 
     A day or time in UTC loses its zone where its column has none.
+
+    Raises:
+        UnknownEncodingError: the value could mean several things.
     """
     if isinstance(part.value, Number):
         if kind in _TIMES:

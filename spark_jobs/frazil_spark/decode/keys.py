@@ -1,4 +1,4 @@
-"""Record keys as columns, decoded by the same rules as values; records whose key alone says all."""
+"""Record keys as columns, decoded by the same rules as values; deletes that have only a key."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ class Keyed:
 
 
 def is_added_operation(column: Column, key: KeyDecode) -> bool:
-    """Return whether a column only tells deletes apart: no field of a value fills it."""
+    """Return whether a column only marks deletes and is not read from the value."""
     return key.operation == OP and column == parse_column(OP, OP_TYPE)
 
 
@@ -107,7 +107,7 @@ def include_key(decoded: Decoded, keyed: Keyed, names: Sequence[str]) -> Decoded
 
 
 def _write_operation(name: str, decoded: Decoded) -> SparkColumn:
-    """Write what happened: a delete without a value, else what the value says, or an update."""
+    """Write the operation: delete for a record without a value, else the value's, or update."""
     said = next((value_path(c) for c in decoded.columns if c.name == name), "'u'")
     return F.when(F.col(_TOMBSTONE), F.lit("d")).otherwise(F.expr(said))
 

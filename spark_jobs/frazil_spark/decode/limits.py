@@ -1,4 +1,4 @@
-"""Require what a table or a merge cannot do without, so that no record stops its stream."""
+"""Mark records bad that a table or a merge cannot accept, so that no record stops its stream."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ _BEYOND = "_frazil_beyond"
 
 
 def require_limits(decoded: Decoded, limits: RowLimits) -> Decoded:
-    """Mark records bad whose values have the types of their columns and are beyond the limits."""
+    """Mark records bad whose values fit the types of their columns but exceed the limits."""
     cases = [f"WHEN {sql} THEN {write_text(text)}" for sql, text in _list_limits(decoded, limits)]
     if not cases:
         return decoded
@@ -36,7 +36,7 @@ def require_limits(decoded: Decoded, limits: RowLimits) -> Decoded:
 
 
 def _list_limits(decoded: Decoded, limits: RowLimits) -> Iterator[tuple[str, str]]:
-    """Yield the SQL of a value beyond a limit, and what the dead letter says of it."""
+    """Yield the SQL that is true for a value beyond a limit, and the dead letter's detail."""
     if limits.operation is not None:
         operations = (*UPSERT_OPERATIONS, *DELETE_OPERATIONS)
         known = ", ".join(map(write_text, operations))

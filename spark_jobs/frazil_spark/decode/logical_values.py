@@ -215,7 +215,7 @@ def _write_clock(micros: int) -> str:
 
 
 def _write_timestamp(nanos: int) -> Writer:
-    """Return a function that writes a timestamp without a zone; `nanos` has one unit of it."""
+    """Return a function that writes a timestamp without a zone; its unit is `nanos` nanoseconds."""
 
     def write(value: Json, _: Node, kind: str) -> str:
         given = _read_whole(value) * nanos
@@ -243,7 +243,7 @@ def _split_nanos(nanos: int) -> tuple[int, str]:
 
 
 def _write_time(nanos: int) -> Writer:
-    """Return a function that writes a time; `nanos` has one unit of it."""
+    """Return a function that writes a time; its unit is `nanos` nanoseconds."""
     return lambda value, _, kind: _write_duration(_read_whole(value) * nanos, kind)
 
 

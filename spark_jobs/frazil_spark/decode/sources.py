@@ -144,7 +144,7 @@ def _read_layer(spark: SparkSession, request: StageRequest, ranges: PlainRanges)
 
 
 def fail_at_named_records(records: DataFrame) -> DataFrame:
-    """Make the decoding of the records fail that a test names; see `frazil.failpoints`.
+    """Make decoding fail for the records that a test names; see `frazil.failpoints`.
 
     Spark evaluates `reflect` after the filters and joins before it: it is not deterministic.
     """

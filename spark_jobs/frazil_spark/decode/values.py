@@ -220,8 +220,8 @@ def _parse_records(
     first element of a top-level array as the record. Inside an array any further text is one
     element too many, or an error. `_closes` finds text that closes the added array itself.
 
-    Whatever reads the text stands beside the parser, so that Spark copies no text into the rows
-    behind it, but for dead letters.
+    All expressions that read the text are in one projection with the parser, so that Spark copies
+    the text into later rows only for dead letters.
     """
     fields = StructType(columns if options.is_flat else _fields_of(columns[0]))
     kind = decoded_ddl(fields, by_field=True)
