@@ -378,7 +378,7 @@ def _list_earlier_columns(table: Table, erased: ErasedKeys) -> Iterator[str]:
 
 
 def _tell_how(erased: ErasedKeys, column: str, other: str) -> str:
-    """Tell how to give the same keys by another column; a part of a key is no key."""
+    """Describe how to give the same keys by another column; a part of a key selects nothing."""
     names = [*erased.whole[0]] if erased.whole else []
     if column not in names:
         return f"give {other}=VALUE by {name_field('keys', 'key')}"

@@ -93,7 +93,7 @@ _WRITTEN: Mapping[type[IcebergType], str] = {
 
 _MOST_OFFSET = timedelta(hours=18)
 _UTF8 = "[^\ud800-\udfff]*"
-"""Python reads bytes of a command line that are not UTF-8 as such characters."""
+"""Excludes the surrogates to which Python decodes command-line bytes that are not UTF-8."""
 LEFT_SIDE = "what stands before the = of a key, or in the first line of a CSV file of keys,"
 _FILE_FORM = (
     "give a text file with one COLUMN=VALUE per line; or a CSV file with the names of the key's "
@@ -116,7 +116,7 @@ class ErasedKeys:
     """Further keys of several columns: a row has all values of one. Each has the same columns."""
 
     def restrict(self, columns: Collection[str]) -> "ErasedKeys":
-        """Return what the keys say of these columns alone."""
+        """Return the keys with their values in these columns only."""
         by_column = {c: values for c, values in self.by_column.items() if c in columns}
         whole = [{c: value for c, value in key.items() if c in columns} for key in self.whole]
         return replace(self, by_column=by_column, whole=tuple(filter(None, whole)))
@@ -190,7 +190,7 @@ def _read_table(text: str) -> tuple[Mapping[str, str], ...]:
     try:
         lines = csv.reader(io.StringIO(text, newline=""), strict=True)
         rows = [row for row in lines if len(row) > 1 or row == _EMPTY or "".join(row).strip()]
-    except csv.Error:  # not chained: that it quotes no value is not promised
+    except csv.Error:  # not chained: the error may quote a value
         raise ConfigurationError("the key file is not valid CSV", _FILE_FORM) from None
     names, *found = rows or [_EMPTY]
     problem = ""
@@ -260,9 +260,10 @@ Find: TypeAlias = "Callable[[Sets, pa.Table], Flags]"
 def _list_searches(
     table: Table, erased: ErasedKeys, only: Collection[str] | None
 ) -> Iterator[tuple[Mapping[str, Values], type[And] | type[Or], Find]]:
-    """Yield what rows are searched for: values by column, how they join, and what flags them.
+    """Yield searches: values by column, how their conditions join, and a function that flags rows.
 
-    A row may have each column of a key in another of the columns with its values.
+    After a change of type, each key column of a row may be in the column or in an earlier one of
+    it, so there is one search for each combination.
     """
     given = [read_versions(table, c, texts, only) for c, texts in erased.by_column.items()]
     typed = [[(name, list(filter(None, found))) for name, found in each] for each in given]
@@ -321,9 +322,9 @@ def _flag_values(combine: np.ufunc, sets: Sets, rows: pa.Table) -> Flags:
 
 
 def _flag_whole(sets: Sets, rows: pa.Table) -> Flags:
-    """Flag the rows whose values are together at one position of the sets.
+    """Flag the rows whose values in all columns are those of one key (one position of the sets).
 
-    Column by column the keys so far get a number each, which stays below the number of keys.
+    Keys are numbered column by column; renumbering keeps the numbers below the number of keys.
     """
     flags = np.ones(len(rows), dtype=np.bool_)
     given = np.zeros(len(next(iter(sets.values()))), dtype=np.int64)

@@ -1,8 +1,8 @@
-"""What holds an erased key and is left by an erasure: equality deletes, and headers of other keys.
+"""Find data that may hold an erased key after an erasure: equality deletes and record headers.
 
-An equality delete file of another engine lists the values whose rows it hides, in older files.
-Without it rows would return that it hides, and Frazil writes none in its place. The event of
-Debezium by which a key changed has the other key in a header.
+An equality delete file of another engine lists the key values of rows that it hides in older
+files. Frazil does not rewrite such files, and removing one would make its rows visible again.
+When a key changes, Debezium writes the other key into a header of the event.
 """
 
 import base64

@@ -183,7 +183,7 @@ def _try_remove(
 ) -> int:
     """Try one commit; return the number of rows that it removed.
 
-    Where none is left, an earlier attempt without an answer landed: its number is in `tried`.
+    If none is left, an earlier attempt was committed, but its response was lost: see `tried`.
     """
     table = next(views).table
     affected = tuple(search.find(table))
@@ -252,7 +252,7 @@ def forget_removed_files(work: Workspace, view: TableView) -> TableView:
 
 
 def _try_forget(work: Workspace, view: TableView) -> TableView:
-    """Try one commit; after one that landed without an answer there is nothing left to do."""
+    """Try one commit; if an earlier one was committed without a response, nothing is left to do."""
     table = view.table
     find_recovery_points(view.history)
     head = table.current_snapshot()

@@ -1,8 +1,8 @@
 """Row expiry: delete rows older than the stream file keeps, listed in a snapshot; offsets stay.
 
 The cutoff is a midnight in UTC, so a file is rewritten at most once a day. A record that arrives
-too old is ingested as usual and expires with the next run. Of a stream with a state table, expired
-keys leave all its tables, and changes leave that newer ones have replaced (decision record 41).
+too old is ingested as usual and expires with the next run. With a state table, expired keys are
+deleted from all tables of the stream, as are changes that newer ones replaced (decision record 41).
 """
 
 import sys
@@ -137,7 +137,7 @@ def expire_rows(work: Workspace, *, dry_run: bool = False) -> RowExpiryReport:
 def _choose_expired(
     view: TableView, stream: Stream, rule: ExpireRows, cutoff: datetime, *, dry_run: bool
 ) -> tuple[RowsToDelete, dict[str, object]]:
-    """Choose the rows to delete; the report tells in which columns rows have a time, or may.
+    """Return the rows to delete, and report fields: columns that hold, or may hold, their times.
 
     Rows without a time are counted in a dry run only: they stay, so that each daily run would read
     all their files again.
@@ -267,7 +267,7 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
 def _tell_times(
     folded: _Folded, column: str, earlier: EarlierTimes, *, dry_run: bool
 ) -> dict[str, object]:
-    """Return what the report tells of the columns in which rows of the state have a time, or may.
+    """Return report fields: columns that hold, or may hold, the times of the state's rows.
 
     As with any table, rows without a time are counted in a dry run only.
     """
@@ -408,10 +408,10 @@ def _delete_changes(
     gone: tuple[Coordinates, Coordinates],
     words: Mapping[str, str],
 ) -> tuple[PublishedBatch, ...]:
-    """Delete changes, unless more than additions has happened since they were read.
+    """Delete changes, unless more than additions happened to the table since they were read.
 
-    The newest ones of their keys, the second part, leave last: where one of several snapshots is
-    the last that is published, no older change has become the newest of its key.
+    The newest change of each key (the second part) is deleted last: if only some of several
+    snapshots are published, no older change becomes the newest of its key.
     """
     stream = work.stream.stream
 

@@ -375,8 +375,8 @@ def read_status(
 ) -> StreamStatus:
     """Compare table and topic; problems are part of the result and do not raise.
 
-    `reading` is what the table says, if it was read before, and `outages` what other streams found
-    down. Whether the stream's DAG is paused only Airflow knows; the watch notes it.
+    `reading` holds the table's facts if they were read before, `outages` the connections that other
+    streams found down. Whether the DAG is paused is read from the note that the watch leaves.
     """
     stream = work.stream
     is_paused = stream.stream in find_paused()
@@ -430,7 +430,7 @@ def _check_group(work: Workspace, facts: FreshnessFacts) -> GroupStatus | None:
 
 
 def _name_state(facts: FreshnessFacts, freshness: FreshnessReport) -> str:
-    """Return the state in words; of an obstacle that is an error, its code."""
+    """Return the state in words, or the error code if the obstacle is an error."""
     obstacle = facts.obstacle
     if obstacle is None or obstacle.cause in {"blocked", "review", "not_started"}:
         return describe_state(facts, freshness.cause)

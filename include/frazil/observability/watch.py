@@ -79,12 +79,12 @@ Partitions = tuple[PartitionFacts, ...]
 
 
 FAILURES_OF_ONE_BROKER = 2
-"""After so many streams found a broker down, further streams take their answer."""
+"""After this many streams found a broker down, further streams do not try it."""
 
 
 @dataclass
 class _Probe:
-    """What the streams of one Kafka connection have found so far."""
+    """One Kafka connection: the number of open requests to it, and their results so far."""
 
     asking: int = 0
     has_answered: bool = False
@@ -92,16 +92,16 @@ class _Probe:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the next stream need not wait for those that ask now."""
+        """Return whether the next stream can proceed without waiting for open requests."""
         is_free = self.asking + len(self.errors) < FAILURES_OF_ONE_BROKER
         return is_free or self.has_answered or len(self.errors) >= FAILURES_OF_ONE_BROKER
 
 
 class Outages:
-    """Kafka connections that two streams found down, so that the others need not ask them too.
+    """Kafka connections that two streams found down, so that further streams do not try them.
 
-    Several threads may use it. Until a broker has answered, only two ask it, and the others wait
-    for what these find.
+    Thread-safe. Until a broker has answered, only two threads send requests to it, and the others
+    wait for their results.
     """
 
     def __init__(self) -> None:
@@ -163,9 +163,9 @@ def watch_stream(
 
 @dataclass(frozen=True)
 class TableReading:
-    """What a stream's table says, with the view and the recovery point that the facts are of.
+    """Facts read from a stream's table, with the view and the recovery point they were read from.
 
-    Without a recovery point there is an obstacle: then Kafka need not be asked.
+    Without a recovery point the facts have an obstacle, and Kafka is not read.
     """
 
     facts: FreshnessFacts

@@ -1,8 +1,8 @@
 """The rows of change events that an expectation about a column checks.
 
-A delete or a truncate has no values but its key, and an update may come without a large value that
-it left unchanged. The nulls of such rows say nothing about the source. Left out are deletes, unless
-a row condition chooses rows by `_op`, and rows whose event did not carry one of the columns.
+A delete or a truncate has no values but its key, and an update may omit a large value that it left
+unchanged. The nulls of such rows say nothing about the source. So an expectation skips deletes,
+unless its row condition uses `_op`, and rows whose event did not carry one of its columns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ _OWN_COLUMNS = frozenset({*EVENT_COLUMNS, KAFKA_COLUMN})
 
 
 class CheckedRows(NamedTuple):
-    """Which rows are checked: those with values, or all; and those whose events carry columns."""
+    """The rows that are checked: with deletes or without, if their events carry these columns."""
 
     with_deletes: bool
     carried: tuple[str, ...]

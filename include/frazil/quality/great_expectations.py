@@ -268,7 +268,7 @@ def _describe_figures(
 
 
 def _is_figure(expectation: Expectation, rows: "pd.DataFrame") -> bool:
-    """Return whether the observed value is of several rows, so that it is no row's own value."""
+    """Return whether the observed value aggregates several rows and so is no single row's value."""
     if expectation.type not in _OF_VALUES:
         return expectation.type in _FIGURES
     has_condition = "row_condition" in expectation.kwargs  # its rows are not counted here

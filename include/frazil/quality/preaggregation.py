@@ -47,9 +47,9 @@ _ORDERED = frozenset({"int", "long", "decimal", "date"}) | _FLOATS | _INSTANTS
 
 
 def find_cut_points(suite: Suite | None, columns: Mapping[str, str]) -> CutPoints | None:
-    """Find the cut points of the metrics of one pass, or return None where they are not enough.
+    """Find the cut points of the metrics of one pass, or return None if they do not suffice.
 
-    They are not for comparisons of two columns, and for patterns that RE2 cannot or should not use.
+    They do not for comparisons of two columns, and for patterns that RE2 cannot or should not run.
     """
     if suite is None:
         return CutPoints()

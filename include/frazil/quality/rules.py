@@ -174,7 +174,7 @@ class ExpectationResult:
 
 
 def describe_unchecked(expectation: Expectation) -> ExpectationResult:
-    """Return the result of an expectation that no row of a batch of change events is checked by."""
+    """Return the result of an expectation that checked no row of a batch of change events."""
     return ExpectationResult(
         index=expectation.index,
         type=expectation.type,

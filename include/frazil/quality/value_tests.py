@@ -63,7 +63,7 @@ def _test_length(expectation: Expectation, column: SqlColumn) -> str | None:
 
 
 def _as_length(value: float) -> int:
-    """Return a number as a length; one beyond all lengths as the nearest that no text has."""
+    """Return a number as a length; one out of range as the nearest length that no text has."""
     return max(-1, min(int(value), _NO_LENGTH))
 
 

@@ -177,7 +177,7 @@ def find_missing(
 
 
 def _count_expected(step: Step) -> Callable[[Partition], int]:
-    """Parse how many records a batch's summary claims, at least; call the result by partition."""
+    """Return a function: partition → the least number of records that a batch's summary claims."""
     summary = step.entry.summary
     if keys.COUNTS not in summary:
         least = min(1, int(summary.get(keys.ROWS_READ, "0")))

@@ -90,8 +90,8 @@ class RecoveryPlan(Message):
     def needs_approval(self) -> bool:
         """Return whether a second person must approve.
 
-        That is so for many rows, those of earlier rollbacks included, and where records or other
-        writers' changes are lost or erased rows come back. What `skip` leaves out is lost too.
+        Required for many rows, including those of earlier rollbacks, for lost records or changes of
+        other writers, and for erased rows that come back. `skip` always loses records.
         """
         removed, earlier = self.rows_removed, self.rows_removed_earlier
         is_unknown = removed is None or (removed > 0 and earlier is None)
@@ -126,9 +126,9 @@ class ReplayRequest(Message):
 class CompareRequest(StageRequest):
     """The request of the Spark job `compare_range`.
 
-    With `samples` the fields of `_kafka` are compared too, and so many rows that differ are listed.
-    `older` are the offsets whose rows were written before a column existed, by its path: null is
-    right there, too.
+    With `samples` the fields of `_kafka` are compared too, and up to that many differing rows are
+    listed. `older`: path of a column → offsets whose rows were written before the column existed;
+    null is also correct there.
     """
 
     samples: int = 0

@@ -267,7 +267,7 @@ class _Overwrite:
 
     @cached_property
     def _known(self) -> dict[Partition, Offsets]:
-        """Return the offsets whose records Kafka delivers: staged, and those it was asked for."""
+        """Return the offsets that Kafka is known to deliver: staged, or checked since then."""
         if self.staged.snapshot_id is None:
             return {}
         return {**read_coordinates(self.first.table, self.staged.snapshot_id)}

@@ -329,7 +329,7 @@ def _find_lost(wanted: Mapping[int, OffsetRange], topic: TopicFacts) -> dict[int
 def explain_refusal(stream: Stream, found: Differences) -> str | None:
     """Return why a replay is refused for its bad records; None if it is not.
 
-    Those count that have a row now: others are dead letters, or were skipped, and stay so.
+    Only bad records that have a row now count; others are dead letters or skipped already.
     """
     if found.truncates and stream.value.truncate == "refuse":
         return explain_truncates(found.truncates)

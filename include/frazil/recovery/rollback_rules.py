@@ -332,9 +332,9 @@ def describe_rollback(
 def add_earlier_rollbacks(plan: RecoveryPlan, history: History, now_ms: int) -> RecoveryPlan:
     """Add to a plan the rows of this table's rollbacks of the last day without an approval.
 
-    Many small rollbacks need the same approval as a large one. An approval is also one of the
-    rollbacks before it, which its question tells. A later rollback takes an earlier one off main,
-    so where main has one the earlier ones are looked for among all snapshots.
+    Many small rollbacks need the same approval as a large one. An approval also covers the
+    rollbacks before it, whose rows its question states. A rollback may remove earlier ones from
+    main, so if the table has any, the archive is searched too.
     """
     known = {entry.snapshot_id: entry for entry in walk_ancestors(history)} | dict(history.entries)
     if _list_rollbacks(known, now_ms):

@@ -88,8 +88,8 @@ class SchemaFacts:
     """The fields of each schema of a table, and which schema its snapshots were written with.
 
     `columns` are the paths of the present columns and of fields inside of structs, by their ids.
-    `changes` are the times in ms and the new schemas of its recorded changes, in order: they tell
-    it of expired snapshots.
+    `changes` lists time (ms) and new schema id of each recorded change, in order; they determine
+    the schemas of expired snapshots.
     """
 
     columns: Mapping[int, str]

@@ -174,12 +174,12 @@ def _can_promote(narrow: IcebergType, wide: IcebergType) -> bool:
 def list_former_names(
     schemas: Mapping[int, Schema], current: Schema, written: Collection[str] = ()
 ) -> dict[str, tuple[str, ...]]:
-    """Return name → present names of the top-level columns that changes mean by it.
+    """Return each name that changes use → the present top-level columns to which it refers.
 
-    The former name of a renamed column means that column. Any name of a column that a type change
-    made means that one, and those that were set aside for it (`n_v3`): a change has values of one
-    of them only, and lacks none of the others. A column in `written` is none that was set aside.
-    Any other name that two columns had, or that another column has now, is left out.
+    A former name of a renamed column refers to that column. Each name of a column that a change of
+    type created refers to it and to the columns set aside for it (`n_v3`), since a change has a
+    value of only one of them and does not lack the others. Columns in `written` were not set aside.
+    Other names that two columns had, or that another column has now, are left out.
     """
     present = {field.field_id: field.name for field in current.fields}
     meant_with = _list_set_aside(schemas, current, written)
@@ -201,9 +201,9 @@ def list_former_names(
 def _list_set_aside(
     schemas: Mapping[int, Schema], current: Schema, written: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return name → the columns set aside for it; those that may have been are among them.
+    """Return name → the columns that were, or may have been, set aside for it.
 
-    Of a column that no change has a value of, the rows then keep the one that they have.
+    If no change has a value of such a column, rows keep their value.
     """
     history, top = ColumnHistory(schemas, current), {field.name for field in current.fields}
     earlier = {name: history.find_earlier(name) for name in top}

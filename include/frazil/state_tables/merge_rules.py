@@ -64,9 +64,10 @@ class MergePlan:
 
 
 def hash_rules(stream: Stream, ids: Sequence[str] | None = None) -> str:
-    """Hash what decides about the rows of a state table, given its changes.
+    """Hash the rules that determine the rows of a state table from its changes.
 
-    `ids` are the columns of its key in the order of the hash to compare with: it decides nothing.
+    `ids` are the key columns in the order of the hash to compare with; the order has no effect on
+    the rows.
     """
     table, ids = stream.table, stream.table.id_columns if ids is None else ids
     parts = [FOLD_CODE, ids, table.cdc_field, table.deletes, stream.sequence]
@@ -76,7 +77,7 @@ def hash_rules(stream: Stream, ids: Sequence[str] | None = None) -> str:
 
 
 def find_operation(stream: Stream, names: Iterable[str]) -> str | None:
-    """Return the column of a change table that says what happened to the key; None for none.
+    """Return the column of a change table that holds the operation; None if there is none.
 
     A table keeps the column that `tombstones: delete` added once the file no longer says so.
     """
@@ -87,7 +88,7 @@ def find_operation(stream: Stream, names: Iterable[str]) -> str | None:
 
 
 def is_added(stream: Stream, name: str) -> bool:
-    """Return whether a column of this name is one that Frazil adds, and none of the file's."""
+    """Return whether Frazil adds the column of this name, rather than the stream file."""
     own = {*stream.value.typed_columns, *stream.key.typed_columns}
     return stream.value.change_events is not None or name not in own
 

@@ -1,8 +1,8 @@
 """VERIFY a state table against its source in PostgreSQL, also while the source is being written.
 
-The first look holds digests of the state's rows against all rows of the source. Keys that differ
-are looked at again, each time at a new snapshot of the state and in a new transaction, until they
-are equal, shown to be different, or the wait is over. Nothing is written.
+The first look compares digests of all rows of the state with those of the source. Keys that differ
+are compared again, each time at a new snapshot of the state and in a new transaction, until they
+are equal, proven to be different, or the wait is over. Nothing is written.
 """
 
 import time
@@ -84,7 +84,7 @@ class _Check:
         return StateRows(table, self.pairings)
 
     def _read(self, rows: StateRows, snapshot: SourceSnapshot) -> Reading:
-        """Return where both sides are; partitions without a row in the state tell no position."""
+        """Return the positions of both sides; a partition without a row in the state has none."""
         names, state = self.work.stream.source.names, _read_offsets(self.work)
         read = {
             (topic, number)
@@ -98,7 +98,7 @@ class _Check:
         return Reading(snapshot.lsn, find_position(newest), time.monotonic())
 
     def look_first(self) -> tuple[FirstLook, Reading]:
-        """Hold all rows of the source against all rows of the state."""
+        """Compare all rows of the source with all rows of the state."""
         rows = self._open_state()
         first = FirstLook.read(_strip(self._count(rows.read(), "the state")))
         self._require_one_source(rows)
@@ -176,7 +176,7 @@ class _Check:
             self.keys[key] = known
 
     def wait(self, since: float, deadline: float) -> None:
-        """Wait until the state has moved, but not for ever, and not too short for few looks."""
+        """Wait until the state has moved, at most until the deadline; pauses limit the looks."""
         pause = max(_SHORTEST_PAUSE, (deadline - since) / MOST_LOOKS)
         name = require_state(self.work.stream).name
         while (left := deadline - time.monotonic()) > 0:
@@ -203,7 +203,7 @@ class _Check:
 
 
 def _strip(batches: Iterable[list[Keyed]]) -> Iterator[list[Row]]:
-    """Yield the digests alone: the texts of keys are not held."""
+    """Yield the digests only, so that the texts of keys are not kept in memory."""
     for batch in batches:
         yield [row for row, _ in batch]
 

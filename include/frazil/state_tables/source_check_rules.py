@@ -1,4 +1,4 @@
-"""Is a key that differs between a state table and its source different, or in motion? Pure.
+"""Decide whether a key that differs from its source is wrong or in motion; pure functions.
 
 Positions are those of PostgreSQL's log (LSN). At each look the state is read first, then the
 source, each at one snapshot: so the state is never newer than the source, unless that is a standby.
@@ -62,7 +62,7 @@ class Look(NamedTuple):
 class Reading(NamedTuple):
     """When both sides were read: the source's LSN, and the position that the state had reached.
 
-    The position is None where no row tells it; `at` are seconds of a monotonic clock.
+    The position is None if no row has one; `at` are seconds of a monotonic clock.
     """
 
     lsn: int
@@ -131,7 +131,7 @@ def judge(suspect: Suspect, now: Reading, *, waiting: bool) -> Verdict:
 
 @dataclass
 class FirstLook:
-    """The digests of all state rows, against which the rows of the source are held, in batches.
+    """The digests of all state rows, with which the rows of the source are compared in batches.
 
     It holds about 41 bytes for each row of the state, and the differing keys up to a limit.
     `repeated` are the rows of the source with the key of another row.
@@ -174,7 +174,7 @@ class FirstLook:
         return len(self._keys)
 
     def meet(self, batch: list[Row]) -> list[int]:
-        """Hold rows of the source against the state; return the indexes of new suspects."""
+        """Compare rows of the source with the state; return the indexes of new suspects."""
         if not batch:
             return []
         self.source_rows += len(batch)
@@ -196,7 +196,7 @@ class FirstLook:
         return found
 
     def end(self) -> None:
-        """Suspect the rows of the state that the source does not have."""
+        """Add the rows of the state that the source lacks to the suspects."""
         for place in np.flatnonzero(~self._is_met).tolist():
             state = self._state_row(place)
             self._suspect(state.key, Look(None, state))
@@ -243,7 +243,7 @@ def find_differing_parts(look: Look) -> Iterator[int]:
 def find_position(newest: Mapping[Partition, int | None]) -> int | None:
     """Return the LSN that a state has reached, given the newest of each of Kafka's partitions.
 
-    A partition that has read no streamed change, only rows of a connector's snapshot, tells none.
+    A partition that has read no streamed change, only rows of a connector's snapshot, has none.
     """
     found = [lsn for lsn in newest.values() if lsn is not None]
     return min(found) if found and len(found) == len(newest) else None

@@ -64,11 +64,11 @@ def find_cut(
 def find_holding(
     stream: Stream, released: Limits, cut: Limits, open_letters: Mapping[Partition, Offsets]
 ) -> dict[Partition, int]:
-    """Return the oldest open dead letter of each partition that holds changes below the cut.
+    """Return, by partition, the oldest open dead letter that prevents trimming below the cut.
 
-    A change event may lack values, which an older change has: with a changed key that of another
-    key, which a later change of that key would otherwise replace. Those below `released` hold
-    nothing any more, since some can never be restored.
+    Once restored, a change event may need values of an older change, even of another key if its key
+    changed. Dead letters below `released` no longer prevent trimming, since some can never be
+    restored.
     """
     found = dict[Partition, int]()
     for each, offsets in open_letters.items() if stream.value.change_events is not None else ():
