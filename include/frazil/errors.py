@@ -368,7 +368,7 @@ def is_debugging() -> bool:
 
 
 def hide_message(error: BaseException, subject: str = "") -> FrazilError:
-    """Return one of Frazil's errors as it is, and of another one its class and place.
+    """Return Frazil's own errors unchanged, and any other error as its class and place only.
 
     A message of another program may quote values of records, or a secret.
     """

@@ -174,7 +174,7 @@ def find_recorded_topics(
 ) -> dict[str, str]:
     """Return topic → table for each selected topic whose stream the table's history records.
 
-    `listed` are the selected topics of Kafka. What the list before says is true as long as the
+    `listed` are the selected topics of Kafka. Entries of the previous list are valid as long as the
     table exists. Without such a list every table that may belong to the pattern is loaded.
 
     Raises:

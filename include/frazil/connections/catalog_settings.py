@@ -1,8 +1,8 @@
 """Settings of a catalog connection, translated from PyIceberg's names to those of Spark.
 
-A connection is written once, in PyIceberg's names. Each setting reaches PyIceberg and Iceberg's
-Java library, or stands in a table below that names the one it is for, or is refused by its name.
-`pyiceberg.NAME` and `spark.NAME` are for one of them alone.
+A connection is written once, in PyIceberg's names. Each setting is passed to both PyIceberg and
+Iceberg's Java library, unless a table below limits it to one of them; an unknown setting is an
+error that names it. Settings named `pyiceberg.NAME` or `spark.NAME` are passed to only one of them.
 """
 
 import re
@@ -282,10 +282,10 @@ class _Translation:
     def _translate_rest(self) -> None:
         for key in [k for k in self._left if k.startswith(_HEADER)]:
             self._spark[key] = self._left.pop(key)
-        # PyIceberg asks for credentials of each table by default, and Spark only if it is told.
+        # PyIceberg requests credentials for each table by default, Spark only with this setting.
         self._spark.setdefault(_DELEGATION, "vended-credentials")
         if "credential" in self._left:
-            # Java would exchange an old token for a new one, which few servers do: log in again.
+            # Few servers support token exchange, which Java would use: log in again instead.
             self._spark["token-exchange-enabled"] = "false"
         if self._left.pop("rest.sigv4-enabled", "false").lower() == "true":
             has_token = "token" in self._left or "credential" in self._left

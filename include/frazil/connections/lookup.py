@@ -108,7 +108,7 @@ def is_in_environment(connection_id: str) -> bool:
 
 
 def is_given(connection_id: str) -> bool:
-    """Return whether the environment or Airflow defines a connection, not only the own stack."""
+    """Return whether the environment or Airflow (not the embedded stack) defines a connection."""
     if is_in_environment(connection_id) or _stack_connection(connection_id):
         return is_in_environment(connection_id)
     return any(ask(connection_id) for ask in _resolvers[1:])
@@ -214,8 +214,8 @@ def _read_port(connection_id: str, port: object) -> int | None:
 def parse_extra(connection_id: str, extra: str | None) -> dict[str, str]:
     """Return the extra of one of Airflow's connections as texts.
 
-    Airflow itself reads an extra that is not JSON as an empty one: a broker with TLS would then
-    be asked without.
+    Airflow itself treats an extra that is not JSON as empty: a client would then connect to a
+    broker with TLS without it.
 
     Raises:
         ConfigurationError: it is no JSON object, or has a list or an object.
@@ -257,7 +257,7 @@ def _stack_connection(connection_id: str) -> Connection | None:
     """Read a default connection from the embedded stack's `stack.json`.
 
     Raises:
-        ConfigurationError: the file lacks it, as one that was cut off or edited does.
+        ConfigurationError: the file does not define it, because it was truncated or edited.
     """
     path = home_dir() / "stack" / "stack.json"
     if connection_id not in _OF_STACK or not path.is_file():
@@ -266,7 +266,7 @@ def _stack_connection(connection_id: str) -> Connection | None:
         return _read_stack_connection(connection_id, json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{path} does not tell connection {connection_id!r}: the file is damaged",
+            f"{path} does not define connection {connection_id!r}: the file is damaged",
             "run `frazil stack up`, which writes it again, or define the connection in Airflow",
         ) from error
 

@@ -81,7 +81,7 @@ _CLIENTS = frozenset(
 _WITHOUT_REASON = "during HeadObject operation: No response body"
 _AGAIN = "nothing was published, the next run plans the same range again"
 
-parse("a = 1")  # its first use completes the grammar, and two threads at once would spoil it
+parse("a = 1")  # the first call builds the grammar; two threads at once would corrupt it
 
 COUNTED_FILES = "frazil.iceberg.file_io.CountedFileIO"
 """File access by PyArrow that counts requests. PyIceberg would choose PyArrow too, except for
@@ -158,14 +158,14 @@ class TableStore:
                 raise _unreadable_metadata(name, error) from error
 
     def _ask(self, doing: str, request: Callable[[], Result]) -> Result:
-        """Wait for the answer of a server for a limited time; a file needs no limit."""
+        """Send a request to the catalog server with a time limit; a local file needs none."""
         if self.preset.properties.get("uri", "").startswith("sqlite"):
             return request()
         return wait_for_answer(doing, request)
 
     @contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
-        """Translate errors; ask S3 once more where its answer did not say why it refused."""
+        """Translate errors; if S3's response gave no reason, send a request that returns one."""
         try:
             with translated_errors(doing):
                 yield
@@ -244,8 +244,8 @@ class TableStore:
 def wait_for_answer(doing: str, request: Callable[[], Result]) -> Result:
     """Return what a request returns, if it ends within three minutes.
 
-    It must be one that may run again: after the limit its thread waits on, until the server closes
-    the connection or this process ends.
+    The request must be safe to repeat: after the limit its thread keeps waiting until the server
+    closes the connection or this process ends.
 
     Raises:
         CatalogUnavailableError: it did not end in time.
@@ -300,9 +300,9 @@ def missing_table(store: TableStore, name: str) -> MissingTableError:
 
 
 def _unreadable_metadata(name: str, error: Exception) -> FrazilError:
-    """Return the error for a table of which the client knows no such version, type or field.
+    """Return the error for table metadata with a version, type or field that the client lacks.
 
-    An answer that is no JSON is no table: a proxy in front of the catalog sent it.
+    A response that is not JSON is not metadata: a proxy in front of the catalog sent it.
     """
     facts = f"table {name}: its metadata cannot be read: {_first_line(error)}"
     if "Invalid JSON" in str(error):

@@ -219,7 +219,7 @@ def _place(entry: ManifestEntry) -> tuple[int, str]:
 
 
 def _may_apply(entry: ManifestEntry, oldest: _Numbers) -> bool:
-    """Return whether a file is not one of position deletes of younger rows only, or of none."""
+    """Return False for position deletes whose partition has only younger rows, or none."""
     if entry.data_file.content != DataFileContent.POSITION_DELETES:
         return True
     number = oldest.get(_place(entry))
@@ -227,10 +227,10 @@ def _may_apply(entry: ManifestEntry, oldest: _Numbers) -> bool:
 
 
 class _DropRemovedFiles(_FastAppendFiles):
-    """An append of nothing that rewrites each manifest which lists removed files without them.
+    """An empty append that rewrites manifests without their entries of removed files.
 
-    Position deletes of partitions where they hide no row are dropped too: with the partition's last
-    rows its value goes.
+    Position deletes that hide no row of their partition are dropped too, so that the partition's
+    value disappears with its last rows.
     """
 
     def _existing_manifests(self) -> list[ManifestFile]:

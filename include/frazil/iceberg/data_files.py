@@ -149,7 +149,7 @@ def list_equality_deletes(table: Table, snapshot: Snapshot | None) -> list[DataF
 def require_no_equality_deletes(table: Table, snapshot: Snapshot | None, next_step: str) -> None:
     """Check that a snapshot has no equality deletes, which PyIceberg cannot apply.
 
-    A summary need not have totals; the manifests tell then.
+    If the summary lacks the total, the manifests are read.
 
     Raises:
         IncompatibleTableError: it has some; Kafka Connect's upserts, for one, write them.

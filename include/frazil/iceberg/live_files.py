@@ -40,7 +40,7 @@ class LiveFile:
 
     @property
     def name(self) -> tuple[str, ...]:
-        """Return the locations of the file and of its delete files: what its visible rows are."""
+        """Return the locations of the file and its delete files, which determine visible rows."""
         return (self.file.file_path, *sorted(each.file_path for each in self.deletes))
 
 

@@ -1,8 +1,8 @@
 """Partition values and bounds about which PyIceberg and Java disagree.
 
 Java orders uuids as two signed numbers, Python as unsigned bytes, and each skips manifests by its
-own order (decision record 31). `truncate` of a number near the smallest of its type is below it:
-Java's value wraps to a large one, PyIceberg's is no number of the type and equals none.
+own order (decision record 31). `truncate` rounds a number near the minimum of its type to one below
+the minimum: Java's result wraps to a large number, PyIceberg's is out of range and matches nothing.
 """
 
 from collections.abc import Collection, Iterable

@@ -68,7 +68,7 @@ class RowSearch:
         self._planner = FilePlanner(self.rows.condition)
 
     def find(self, table: Table) -> Iterator[ChangedFile]:
-        """Yield the files of main's head with matching rows, of each at most `max_runs` of offsets.
+        """Yield main's files with matching rows, with at most `max_runs` runs of offsets per file.
 
         Raises:
             TargetError: rows are hidden by files that cannot be read.
@@ -119,7 +119,7 @@ def _search_file(
     table: Table, live: LiveFile, wanted: RowsToDelete, max_runs: int | None
 ) -> ChangedFile | None:
     schema = table.schema().select(*COORDINATE, *wanted.columns)
-    rows = read_files(table, schema, [FileScanTask(live.file)])  # by position, so with hidden rows
+    rows = read_files(table, schema, [FileScanTask(live.file)])  # positions count hidden rows
     is_deleted = wanted.flag(rows)
     if not is_deleted.any():
         return None

@@ -22,7 +22,7 @@ from frazil.workspace import Workspace
 
 NOT_ISOLATED = RecordsNotIsolatedError("", "").code
 NOT_WAIVABLE = "no waiver is possible: some of them may be rows of other tables of the route"
-"""What a block says of failing records of a routed stream that were not found one by one."""
+"""Text of a block whose failing records were not all found, if the stream has a route."""
 
 
 class Waiver(MessagePart):
@@ -208,7 +208,7 @@ def read_rules_fingerprint(work: Workspace) -> RulesFingerprint:
 def _load_suite_hash(work: Workspace) -> str:
     """Load the suite, validate it against the columns, and return its hash; empty without one.
 
-    For change events the hash also tells which rows are checked.
+    For change events the hash also covers the rules that select the checked rows.
     """
     if work.suite_file is None:
         return ""

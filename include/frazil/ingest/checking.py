@@ -117,7 +117,7 @@ def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> N
 
 
 def _offer_truncates(stream: Stream) -> str:
-    """Return what can be done with an event that the source table was truncated."""
+    """Return the next step for a batch that was stopped by a truncate of its source table."""
     if stream.table.state is None:
         return "set `value: {truncate: apply}` to write them as rows with `_op` t"
     return (

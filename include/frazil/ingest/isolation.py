@@ -276,7 +276,7 @@ def _explain_other_cause(failure: FrazilError, cause_type: str) -> FrazilError:
 
 
 def explain_rest(error: FrazilError, found: int) -> FrazilError:
-    """Return an error of the whole batch after each of its parts could be processed."""
+    """Return the error of a batch that fails as a whole although each of its parts succeeds."""
     if not error.is_record_suspected:
         return error
     without = f" without {count_noun(found, 'failing record')}" if found else ""

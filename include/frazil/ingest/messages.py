@@ -20,8 +20,8 @@ class BatchPlan(Message):
 
     `left_out` are offsets of its ranges that were erased. Records whose schema requires one of the
     `quarantined_columns` become dead letters. `newest_timestamp_ms` is that of earlier batches;
-    `reads_all` is true if the batch reads everything that Kafka had when it was planned. Of a
-    replay, `decided_bad` is the number of bad records with which its budget was decided.
+    `reads_all` is true if the batch reads everything that Kafka had when it was planned.
+    `decided_bad`, set for replays only, is the number of bad records that the budget check counted.
     """
 
     stream: str
@@ -53,7 +53,7 @@ class BatchPlan(Message):
 
     @property
     def ignores_budget(self) -> bool:
-        """Return whether a person waived the error budget, or a replay decided by it before."""
+        """Return whether the error budget was waived, or was checked when a replay was planned."""
         return self.waived is not None or self.decided_bad is not None
 
     @property

@@ -37,7 +37,7 @@ TRANSFORM_CODE = "5"
 FLATTEN_CODE = "2"
 """The same for change events and records with a rest, which workers flatten before the decode.
 
-Other batches keep their ids: those that release 0.1 has planned go on, and so do decisions on them.
+Other batches keep their ids, so batches planned by release 0.1 and decisions on them stay valid.
 """
 
 

@@ -357,9 +357,9 @@ def _is_dropped(work: Workspace, view: TableView) -> bool:
 def _replace_dropped(
     work: Workspace, author: Author | None, decide: Callable[[TableView], Choice], view: TableView
 ) -> TableView:
-    """Create a dropped table again, if the decision can be made; without an author only look.
+    """Create a dropped table again if the decision can be made; without an author, create nothing.
 
-    Of any other table the view stays as it is.
+    For a table that was not dropped, return its view unchanged.
     """
     if not _is_dropped(work, view):
         return view

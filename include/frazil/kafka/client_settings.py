@@ -1,8 +1,8 @@
 """Settings of one Kafka connection, translated for its two clients: librdkafka and Java.
 
-A connection is written once, in librdkafka's names. Python reads it by librdkafka, Spark by Kafka's
-Java client. Each setting reaches both, or stands in a table below that names the client it is for,
-or is refused by its name. `librdkafka.NAME` and `java.NAME` are for one client alone.
+A connection is written once, in librdkafka's names. Python uses librdkafka, Spark uses Kafka's Java
+client. Each setting is passed to both, unless a table below limits it to one of them; an unknown
+setting is an error that names it. `librdkafka.NAME` and `java.NAME` are passed to only one client.
 """
 
 import difflib

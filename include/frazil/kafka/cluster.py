@@ -214,7 +214,7 @@ class KafkaLog:
     def _fetch_group(self, group: str) -> GroupFacts:
         with self._translated(f"describing consumer group {group}"):
             count_request("kafka", 2)
-            # One after the other: a failure must leave no request without a reader of its answer.
+            # Sequential: after a failure no response of a pending request may be left unread.
             described = self._admin.describe_consumer_groups(
                 [group], request_timeout=TIMEOUT_SECONDS
             )
@@ -372,7 +372,7 @@ class KafkaLog:
         try:
             yield
             self._admin.poll(0)
-            self._events.clear()  # they explain no later failure
+            self._events.clear()  # they must not explain a later failure
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}:
@@ -426,7 +426,7 @@ class KafkaLog:
 
 @contextmanager
 def suppress_unknown_group() -> Iterator[None]:
-    """Suppress a broker's answer that a group does not exist, which is none to older clients."""
+    """Suppress the error for an unknown group, which brokers return to newer clients only."""
     try:
         yield
     except KafkaException as exception:
@@ -446,7 +446,7 @@ def _is_electing_leader(error: Exception) -> bool:
 
 
 def _lacks_group(message: Message | None) -> bool:
-    """Return whether a message says that the user has no right to the group: reads need none."""
+    """Return whether a message reports a missing right to the group, which reads do not need."""
     error = message.error() if message else None
     return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 

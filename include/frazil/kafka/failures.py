@@ -201,7 +201,7 @@ def explain_java(text: str) -> Cause | None:
 
 
 def explain_silence(bootstrap: str) -> Cause | None:
-    """Return what this machine sees at addresses of which a client only says that none answered."""
+    """Connect to addresses that a client reports only as silent; return the cause, if known."""
     reasons = []
     for address in bootstrap.split(","):
         try:

@@ -26,7 +26,11 @@ def commit_progress(
 
 
 def require_own_group(facts: GroupFacts, group: str, stream: str) -> None:
-    """Raise unless all that a group has was committed by this stream."""
+    """Check that a group has no members, and only offsets that this stream committed.
+
+    Raises:
+        GroupInUseError: it has others.
+    """
     marks = {mark for parts in facts.committed.values() for _, mark in parts.values()}
     foreign = sorted(marks - {_PREFIX + stream})
     if not facts.members and not foreign:

@@ -17,7 +17,7 @@ MAX_JOBS = 40
 TESTS_PER_JOB = 16
 NECESSARY_FAILURES = 2
 LAST_JOBS = 2
-"""Runs that are kept for the other records: one, and its repetition after an outage."""
+"""Runs reserved for staging the other records: one, and one retry after an outage."""
 MIN_FAILURES = 30
 """After as many failed tests without a passed one, single records are tested as a sample."""
 SAMPLES = 8
@@ -115,7 +115,7 @@ def halve(span: OffsetRange) -> tuple[OffsetRange, OffsetRange]:
 
 
 def note_outcomes(search: Bisection, outcomes: Sequence[bool]) -> Bisection:
-    """Return the search after a run whose first tests ended so; true means passed.
+    """Return the search after one more run; `outcomes` of its first tests are true if passed.
 
     A run that ends early tests the remaining spans again in the next run.
     """

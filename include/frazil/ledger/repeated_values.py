@@ -1,4 +1,4 @@
-"""Does a name or a reason, which a table keeps, repeat a value that is to be erased?"""
+"""Find values to be erased in the name or reason of an erasure, which the table keeps."""
 
 import re
 import unicodedata
@@ -24,9 +24,9 @@ _GROUPED = re.compile(rf"[+(-]?[0-9](?:[0-9]|{_BETWEEN})*", re.ASCII)
 _CHAIN = re.compile(rf"[0-9]+(?:{_BETWEEN}{{1,3}}[0-9]+)*", re.ASCII)
 _DIGITS = re.compile("[0-9]+", re.ASCII)
 _MIN_GROUPED_DIGITS = 7
-"""Fewer may be a month or a day."""
+"""Fewer digits may be a month or a day."""
 _UUID = re.compile(f"(?=({'-?'.join(f'[0-9A-Fa-f]{{{n}}}' for n in (8, 4, 4, 4, 12))}))")
-"""Also where digits stand before it."""
+"""A lookahead, so that a uuid is also found directly after other digits."""
 
 
 def repeats_any(text: str, values: Iterable[str]) -> bool:

@@ -1,7 +1,7 @@
-"""Values that Frazil keeps in table properties: read with an error that says how to go on.
+"""Read the values that Frazil keeps in table properties; each error states the next step.
 
-A person, another engine or a limit of the catalog may have cut one off, and a newer release may
-have written a form that this one does not know.
+A person, another engine or a length limit of the catalog may have truncated a value, and a newer
+release may have written a format that this one cannot read.
 """
 
 import json
@@ -35,9 +35,9 @@ def read_property(
     Args:
         properties: those of the table.
         key: the name of the property.
-        parse: reads the text; a `ValueError`, `KeyError`, `TypeError` or `AttributeError` says that
+        parse: parses the text; raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` if
             it cannot.
-        without: what happens if the property is unset.
+        without: the effect of unsetting the property, for the error.
         table: the name of the table, for the error.
 
     Raises:

@@ -72,7 +72,7 @@ _LOGICAL: Mapping[tuple[str, str], tuple[Scalar, bool]] = {
 _UUID_BYTES = 16
 _NAMED = ("record", "error", "enum", "fixed")
 _MEANING = ("type", "fields", "symbols", "size", "logicalType", "precision", "scale")
-"""What two definitions of one type must agree in."""
+"""Attributes in which two definitions of one type must agree."""
 _MAX_DEPTH = 2 * MAX_LEVELS
 _MAX_FIELDS = 10 * MAX_FIELDS
 """Spark expands the whole schema, also what no column asks for."""
@@ -137,8 +137,8 @@ def parse_avro(registered: Registered) -> str:
 class _Names:
     """Give each named type its full name, in its definition and wherever it is used.
 
-    Names have any characters, as with Java's writers that do not validate them. What only another
-    reader's schema needs is left out: defaults, which may be wrong, aliases, and the order.
+    Names may contain any character, since some Java writers do not validate them. Attributes that
+    only schema resolution needs are left out: defaults (which may be invalid), aliases and order.
     """
 
     named: dict[str, dict[str, Json]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class _Names:
         return node if isinstance(kind, str) and kind in _PRIMITIVES else self.resolve(kind, space)
 
     def _find(self, name: str, space: str) -> str:
-        """Return the full name of a type; without a namespace, it may also be one without."""
+        """Return the full name of a type, looked up in the namespace first, then outside of it."""
         found = next((n for n in (_qualify(name, space), name) if n in self.named), None)
         if found is None:
             message = f"it refers to the type {name}, which does not exist"
@@ -406,7 +406,7 @@ def _read_fixed(node: dict[str, Json], *, is_wanted: bool) -> tuple[Source, dict
 
 
 def _count_digits(size: int) -> int:
-    """Return the number of digits of which bytes hold every number, as Avro computes it."""
+    """Return how many decimal digits always fit into this number of bytes, as Avro computes it."""
     return int((8 * size - 1) * math.log10(2))
 
 
@@ -450,5 +450,5 @@ def _flatten_name(name: str) -> str:
 
 
 def _is_allowed(letter: str) -> bool:
-    """Return whether Java has a letter or digit in one unit of UTF-16."""
+    """Return whether a character is `_`, or a letter or digit for Java in one UTF-16 unit."""
     return letter == "_" or (letter <= "\uffff" and (letter.isalpha() or letter.isdecimal()))

@@ -1,9 +1,9 @@
 """Read JSON Schemas: the types of their values.
 
-A schema is a set of rules that a value must all meet: its own keywords, `allOf`, and what it refers
-to. Each becomes a shape; shapes that all hold are met (`_Shape.meet`), those of which one holds, as
-in `anyOf`, are joined (`_Shape.join`). Rules beyond types, such as a pattern or a minimum, are
-ignored: expectations check those.
+A schema is a set of rules that all apply to a value: its own keywords, `allOf`, and references.
+Each rule becomes a shape. `_Shape.meet` intersects shapes that must all hold; `_Shape.join` unites
+shapes of which one must hold, as in `anyOf`. Rules beyond types, such as a pattern or a minimum,
+are ignored: expectations check those.
 """
 
 import json
@@ -66,7 +66,7 @@ _MAX_DEPTH = 100
 
 
 class Resolved(Protocol):
-    """What a reference leads to."""
+    """The target of a reference."""
 
     @property
     def contents(self) -> Json:
@@ -75,7 +75,7 @@ class Resolved(Protocol):
 
     @property
     def resolver(self) -> "Resolver":
-        """What the schema's own references are relative to."""
+        """The resolver for the schema's own references."""
         ...
 
 
@@ -93,7 +93,7 @@ class Resolver(Protocol):
 
 @dataclass(frozen=True)
 class _Shape:
-    """What is known of a value.
+    """The types that a value may have.
 
     `types` is None if any is allowed; `fields` are those of an object, `values` the type of all its
     fields, `items` that of an array's items. `fault`: why no column holds such values.
@@ -108,14 +108,14 @@ class _Shape:
 
     @property
     def likely_types(self) -> frozenset[str] | None:
-        """Return the types; without any, those that the other keywords are about."""
+        """Return the types; if none are stated, those that the other keywords imply."""
         if self.types is not None:
             return self.types
         about = {"object"} if self.fields or self.values else set()
         return frozenset(about | ({"array"} if self.items else set())) or None
 
     def meet(self, other: "_Shape") -> "_Shape":
-        """Return the shape of values that have both."""
+        """Return the shape of values that have both shapes."""
         both = [each for each in (self.types, other.types) if each is not None]
         return _Shape(
             frozenset.intersection(*both) if both else None,
@@ -127,7 +127,7 @@ class _Shape:
         )
 
     def join(self, other: "_Shape") -> "_Shape":
-        """Return the shape of values that have one of both."""
+        """Return the shape of values that have either shape."""
         both = [each.likely_types for each in (self, other)]
         known = [each for each in both if each is not None]
         formats = {s.format for s in (self, other) if s.likely_types is None or s.is_text}
@@ -332,7 +332,7 @@ class _Reader:
     def _read_keyword(  # noqa: PLR0911 - one return for each kind
         self, keyword: str, node: dict[str, Json], resolver: Resolver, above: tuple[int, ...]
     ) -> _Shape:
-        """Return what one keyword of a schema says."""
+        """Return the shape that one keyword of a schema describes."""
         match keyword, node[keyword]:
             case "type", value:
                 return _read_types(value)
@@ -354,7 +354,7 @@ class _Reader:
     def _read_inside(  # noqa: PLR0911 - one return for each kind
         self, keyword: str, value: Json, resolver: Resolver, above: tuple[int, ...]
     ) -> _Shape:
-        """Return what a keyword says that has schemas inside."""
+        """Return the shape that a keyword with nested schemas describes."""
         match keyword, value:
             case "$ref" | "$dynamicRef" | "$recursiveRef", str():
                 return self._read_target(value, resolver, above)

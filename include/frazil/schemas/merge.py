@@ -136,7 +136,7 @@ def _parent(path: str) -> str:
 class EarlierColumns:
     """The columns with a column's older values, newest first: changes of its type set them aside.
 
-    `unproven` may be such columns too, but the metadata lacks a schema that would tell.
+    `unproven` may be such columns too, but the metadata lacks the schema that would prove it.
     """
 
     proven: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a job's error text says was thrown, and the signs by which its cause is known.
+"""Parse the exceptions in a job's error text, and find the signs that identify the cause.
 
 The value of a record may be in any text and may contain any words. So signs are the classes of
 exceptions, Spark's error conditions and whole sentences of clients, looked for only where Java and
@@ -199,7 +199,7 @@ def read_thrown(kind: str, text: str) -> tuple[Thrown, ...]:
 
 
 def _unfold(name: str, text: str) -> Iterator[Thrown]:
-    """Yield an exception and those at the beginning of its message, as wrapping classes have it."""
+    """Yield an exception, and the ones that its message begins with if its class wraps others."""
     while True:
         text = _TASK.sub("", text, count=1) if _WRAPPING.fullmatch(name) else text
         named = _NAMED.match(text)

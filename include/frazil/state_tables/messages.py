@@ -221,7 +221,7 @@ class SourceCheck(Report):
                 "connector runs, and compare again"
             )
         return (
-            f"`frazil audit {self.stream}` tells whether the state is the fold of its changes: if "
+            f"`frazil audit {self.stream}` shows whether the state is the fold of its changes: if "
             f"not, `frazil merge {self.stream} --rebuild`; if it is, changes were lost before "
             f"Kafka or are dead letters (`frazil dead-letters {self.stream}`): let the connector "
             "take a snapshot of the table again"

@@ -434,7 +434,7 @@ class Stream(Section):
 
     @property
     def _own_columns(self) -> dict[str, str]:
-        """Return the column that tells deletes, unless a column of the value has its name."""
+        """Return the column that marks deletes, unless a column of the value has its name."""
         is_added = self.table.operation_field == OP and OP not in self.value.typed_columns
         return {OP: OP_TYPE} if is_added else {}
 

@@ -164,7 +164,7 @@ def validate_name(name: str) -> None:
 
 
 def validate_operation_name(options: StateOptions) -> None:
-    """Refuse a column with the name of the one that says what happened, unless it is that one.
+    """Refuse a column with the name of the operation column (`_op`), unless it is that column.
 
     Raises:
         FieldError: with what to write instead.
@@ -174,7 +174,7 @@ def validate_operation_name(options: StateOptions) -> None:
     own = {*options.value.typed_columns, *options.key.typed_columns}
     for name in (each for each in own if each.lower() == OP):
         reason = (
-            f"{name} would say what happened to a key: name it by `table.cdc_field`, or give the "
+            f"{name} is the name of the operation column: set `table.cdc_field` to it, or give the "
             "field another name and the stream a new table"
         )
         if options.tombstones == "delete":

@@ -339,7 +339,7 @@ def validate_properties(properties: Mapping[str, str]) -> None:
 
 
 def _explain_name(key: str) -> str:
-    """Say why a property's name has no effect; empty if it may have one."""
+    """Return why a property's name has no effect; empty if it may have one."""
     plain = key.strip()
     if not plain:
         return "a property has a name"

@@ -1,7 +1,7 @@
-"""What this machine knows of stream files, so that DAG files are parsed without Kafka and catalog.
+"""Local cache of topics and stream files, so that DAG files are parsed without Kafka and catalog.
 
-The list of topics of a stream file with a pattern is one JSON file in `FRAZIL_HOME/topics`. It
-holds nothing that is not in both, so it may be deleted; `frazil.workspace.refresh_topics` writes
+The list of topics of a stream file with a pattern is one JSON file in `FRAZIL_HOME/topics`. All of
+it comes from Kafka and the catalog, so it may be deleted; `frazil.workspace.refresh_topics` writes
 it. `FRAZIL_HOME/stream_files.json` has the file of each stream that only one file defines.
 """
 
@@ -19,7 +19,7 @@ from frazil.messages import Message, MessagePart, count_noun
 
 
 class KnownTopic(MessagePart):
-    """What is known of a topic that the pattern selects."""
+    """A topic that the pattern selects, as the list records it."""
 
     table: str | None = None
     """The table whose history records the topic's stream; None before its first batch."""

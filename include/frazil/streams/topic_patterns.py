@@ -1,7 +1,7 @@
 """Topic patterns: one stream file for all topics whose names match a regular expression.
 
-Each topic has a stream of its own, which the rest of Frazil sees as if a file defined it. What the
-names are, and which of several topics with one name goes on, is decided here by pure functions.
+Each topic has a stream of its own, which the rest of Frazil treats as if a file defined it. Pure
+functions here derive the names, and decide which of several topics with one name keeps its stream.
 """
 
 import re

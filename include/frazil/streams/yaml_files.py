@@ -66,7 +66,7 @@ def _find_bad_nodes(
 
 
 def _explain_scalar(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str | None:
-    """Say what is wrong with a value that YAML cannot read, or as another number than it looks."""
+    """Return why a value is refused: YAML cannot read it, or reads another number; else None."""
     value = _construct(loader, node)
     if value is _UNREADABLE:
         kind = node.tag.removeprefix(_TAG)
