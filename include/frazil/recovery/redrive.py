@@ -78,7 +78,6 @@ from frazil.recovery.redrive_rules import (
     choose_dead_letters,
     find_incarnation_end,
     plan_redrive,
-    require_append_only,
     require_planned_dead_letters,
     split_dead_letters,
     summarize_redrive,
@@ -159,7 +158,6 @@ def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveRe
     view = TableView(work.store, work.stream.table.name)
     work = open_with_settled_schema(work, view)
     stream, steps = work.stream, _read_ledger(work, view).steps
-    require_append_only(steps, stream.stream)
     require_matching_schema(stream, view.table.schema())
     dead_letters = work.store.find(stream.dead_letters_table)
     index = read_dead_letter_index(dead_letters, stream.stream, steps)

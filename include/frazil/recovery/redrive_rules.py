@@ -32,7 +32,6 @@ from frazil.ledger.offsets import (
     plain_ranges,
 )
 from frazil.recovery.messages import DeadLetterChoice
-from frazil.recovery.replay_rules import find_merge
 
 MAX_DEAD_LETTERS = 100_000
 """Dead letters per redrive, so that the list in the snapshot's summary stays below 1 MiB."""
@@ -56,21 +55,6 @@ class RedrivePlan:
     def runs(self) -> dict[str, Runs]:
         """Return the dead letters as runs of offsets, for messages."""
         return {attempt: plain_runs(held) for attempt, held in self.dead_letters.items()}
-
-
-def require_append_only(steps: tuple[Step, ...], stream: str) -> None:
-    """Refuse a stream whose batches are merged by key: an old record could revive a deleted key.
-
-    Raises:
-        ConfigurationError: with a merged batch.
-    """
-    merged = find_merge(steps)
-    if merged is not None:
-        raise ConfigurationError(
-            f"stream {stream}: its batches are merged by key ({merged}); an old dead letter could "
-            "bring a deleted key back",
-            "send the corrected record to the topic again: the newest version wins",
-        )
 
 
 def validate_choice(choice: DeadLetterChoice, steps: tuple[Step, ...], rows: pa.Table) -> None:

@@ -184,39 +184,12 @@ def require_not_trimmed(stream: str, ranges: Ranges, steps: tuple[Step, ...]) ->
         )
 
 
-def find_merge(steps: tuple[Step, ...]) -> Step | None:
-    """Return a batch that was merged by key (its staged snapshot is on main), if there is one."""
-    for step in steps:
-        source = step.entry.summary.get(keys.SOURCE_SNAPSHOT_ID)
-        if step.kind == keys.INGEST and source == str(step.entry.parent_id):
-            return step
-    return None
-
-
-def require_append_only(stream: str, steps: tuple[Step, ...]) -> None:
-    """Refuse a stream whose batches are merged by key: out of order, old values would come back.
-
-    Raises:
-        TargetError: with a merged batch.
-    """
-    merged = find_merge(steps)
-    if merged is not None:
-        raise TargetError(
-            f"stream {stream}: its batches are merged by key ({merged}); a record read out of "
-            "order could bring an old value back",
-            f"`frazil recover {stream} --to-offset topic:partition:offset` rolls back and reads "
-            "from there in order",
-        )
-
-
 def require_one_incarnation(stream: str, ranges: Ranges, steps: tuple[Step, ...]) -> None:
     """Refuse offsets that an earlier topic incarnation also had, or from before a cluster move.
 
     Raises:
-        TargetError: with the offsets concerned; or batches of the stream are merged by key, or
-            changes were trimmed there.
+        TargetError: with the offsets concerned, or changes were trimmed there.
     """
-    require_append_only(stream, steps)
     require_not_trimmed(stream, ranges, steps)
     spans, moved = list_spans(steps), list_moved(steps)
     found: dict[str, dict[int, OffsetRange]] = {}

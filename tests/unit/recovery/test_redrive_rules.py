@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.errors import ConfigurationError, StageStaleError, TargetError
+from frazil.errors import ConfigurationError, StageStaleError
 from frazil.ingest.dead_letters import (
     Resolved,
     group_dead_letters,
@@ -15,7 +15,6 @@ from frazil.ingest.dead_letters import (
 )
 from frazil.ledger.coordinates import Offsets
 from frazil.ledger.history import UNCLAIMED, Span, Spans, Step
-from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import LedgerEntry, keys
 from frazil.ledger.state import StreamState
 from frazil.recovery.messages import DeadLetterChoice, parse_choice
@@ -23,11 +22,9 @@ from frazil.recovery.redrive_rules import (
     MAX_DEAD_LETTERS,
     choose_dead_letters,
     find_incarnation_end,
-    require_append_only,
     split_dead_letters,
     validate_choice,
 )
-from frazil.recovery.replay_rules import require_one_incarnation
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE = datetime(2026, 3, 1, 13, tzinfo=UTC)
@@ -221,14 +218,3 @@ def test_a_redrive_takes_letters_of_one_log_and_names_its_end() -> None:
     assert [find_incarnation_end((gap, gap), ends[portion]) for portion in portions] == [None, 12]
     with pytest.raises(StageStaleError, match="created again or moved"):
         find_incarnation_end((gap, gap), ends)
-
-
-def test_a_stream_that_merges_by_key_is_refused() -> None:
-    summary = {keys.KIND: keys.INGEST, keys.SOURCE_SNAPSHOT_ID: "11"}
-    sealed = LedgerEntry(12, 11, 0, summary)
-    step = Step(sealed, keys.INGEST, None, None, {"orders": {0: OffsetRange(0, 9)}})
-
-    with pytest.raises(ConfigurationError, match="bring a deleted key back"):
-        require_append_only((step,), "orders")
-    with pytest.raises(TargetError, match=r"(?s)merged by key.*`frazil recover orders --to-offset"):
-        require_one_incarnation("orders", {"orders": {0: OffsetRange(0, 1)}}, (step,))
