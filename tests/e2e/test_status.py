@@ -45,7 +45,7 @@ def test_a_stream_with_unread_records_shows_both_clocks_and_when_they_would_be_l
     assert covered.keys() == {0, 1}
     assert all(6 * DAY_SECONDS < seconds <= 7 * DAY_SECONDS for seconds in covered.values())
     shown = lab.frazil("status", lab.stream).out
-    assert all(f"{lab.topic}-{number}" in shown for number in covered)
+    assert all(f"{lab.topic}:{number}" in shown for number in covered)
 
 
 def test_each_partition_is_shown_with_what_waits_also_where_kafka_deletes_nothing(lab: Lab) -> None:
@@ -56,7 +56,7 @@ def test_each_partition_is_shown_with_what_waits_also_where_kafka_deletes_nothin
 
     shown = lab.frazil("status", lab.stream).out
 
-    lines = [line for line in shown.splitlines() if f"{lab.topic}-" in line]
+    lines = [line for line in shown.splitlines() if f"{lab.topic}:" in line]
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert cells[0][1:] == ["1", "8", "7", ""]
     assert [row[1:] for row in cells[1:]] == [["1", "1", "0", ""]] * 9
