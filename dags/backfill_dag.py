@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 NAME_OF_WINDOW = "{% set w = task.op_kwargs['window'] %}{{ w['number'] }} of {{ w['count'] }}"
 EVERYTHING = "If this and both times are empty: all that Kafka keeps below the stream's beginning."
 UNTIL = "Records before this time; if empty, up to the stream's beginning."
-IN_ALL = "The run ends after as many, for example `5000000`; the next run continues."
+IN_ALL = "The run ends after this many records, for example `5000000`; the next run continues."
 
 
 @frazil_task

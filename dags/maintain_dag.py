@@ -4,9 +4,9 @@
 after their ledger entries are archived, but never the recovery point, the rollback window or a
 staging branch. `remove_orphans` deletes old files that nothing refers to. `expire_rows` deletes
 rows older than `maintenance.expire_rows` of the stream file, in a snapshot that lists them, and
-changes of a state table that `changes.keep_days` does not keep; without these settings none.
-`report` describes the table afterwards and records the timeline. No
-other task adds, changes or deletes a row, and offsets do not change.
+changes of a state table that `changes.keep_days` does not keep; without these settings it deletes
+nothing. `report` describes the table afterwards and records the timeline. No other task adds,
+changes or deletes a row, and offsets do not change.
 
 **When.** On `maintenance.schedule` of the stream file, by default once an hour at a minute derived
 from the stream's name, or whenever you trigger it.

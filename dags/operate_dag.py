@@ -85,9 +85,9 @@ FORM = {
     "offsets": offsets_param("For backfill and replays."),
     "since": instant_param("Since", "For backfill and replays."),
     "until": instant_param("Before", "For backfill and replays."),
-    "order": text_param("Order", "Of a backfill: `oldest` or `newest` first."),
-    "window_records": count_param("Records of a window", "Of a backfill: `1000000`.", minimum=1),
-    "max_records": count_param("Records in all", "Of a backfill: `5000000`.", minimum=1),
+    "order": text_param("Order", "For backfill: `oldest` or `newest` first."),
+    "window_records": count_param("Records of a window", "For backfill: `1000000`.", minimum=1),
+    "max_records": count_param("Records in all", "For backfill: `5000000`.", minimum=1),
     "reasons": list_param(
         "Reasons of dead letters", "For `replay_dead_letters`.", enum=list(DEAD_LETTER_REASONS)
     ),

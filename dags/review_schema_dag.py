@@ -48,7 +48,7 @@ ASKED_AGAIN = "Nothing was written, and the question is asked again in another r
 class Decide(HITLOperator):
     """Ask for a decision, with only those answers that can be applied, and apply it.
 
-    One task asks and writes: users may write the results (XComs) of other tasks.
+    The same task asks and writes, because users may overwrite the results (XComs) of tasks.
     """
 
     def execute(self, context: Context) -> object:
@@ -98,7 +98,7 @@ def read_change(params: Params, run_id: str) -> tuple[str, Mapping[str, Any]]:
     """Return text and facts of the pending change.
 
     Raises:
-        AirflowSkipException: there is none, or another one than the form names.
+        AirflowSkipException: no change waits, or not the one that the form names.
     """
     from frazil.schemas.review import show_schema_review
     from frazil.workspace import open_workspace

@@ -49,10 +49,10 @@ def judge(checked: str) -> str:
             type="string",
             minLength=1,
             title="Connection",
-            description="That of the source's PostgreSQL: `shop_db`.",
+            description="Connection of the source's PostgreSQL: `shop_db`.",
         ),
         "table": text_param(
-            "Source table", "Default: the one that the rows name. Example: `public.customers`."
+            "Source table", "Default: the table that the rows name. Example: `public.customers`."
         ),
         "wait_seconds": Param(
             default=60,
@@ -60,7 +60,7 @@ def judge(checked: str) -> str:
             minimum=0,
             maximum=86_400,
             title="Wait",
-            description="Seconds to compare keys that differ again, for example `60`.",
+            description="Seconds during which differing keys are compared again, for example `60`.",
         ),
     },
     changes_tables=False,

@@ -211,7 +211,7 @@ def choose_fields(stream: str, params: Params) -> ActionFields:
     if params.get("stream") not in (None, stream):
         raise ConfigurationError(
             f"stream: this DAG operates {stream} only; nothing was written",
-            f"trigger the DAG of {params['stream']}, if you may",
+            f"trigger the DAG of {params['stream']}, if you have the right",
         )
     hidden = {"action", "by"}
     filled = {
@@ -225,7 +225,7 @@ def choose_fields(stream: str, params: Params) -> ActionFields:
 
 
 def _describe_faults(faults: "Sequence[ErrorDetails]", action: str) -> Iterator[str]:
-    """Yield a sentence for each error of Pydantic; `by` comes with a reason, from no user."""
+    """Yield a sentence for each error; not for `by`, if it only accompanies a refused reason."""
     unknown = {fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"}
     for fault in faults:
         field = ".".join(map(str, fault["loc"]))

@@ -1,4 +1,4 @@
-"""`frazil airflow`: what an Airflow of your own needs to run Frazil; and its connections."""
+"""`frazil airflow`: set up Frazil in your own Airflow, and look up connections there."""
 
 import json
 import os
@@ -46,7 +46,7 @@ CONNECTIONS: Mapping[str, Mapping[str, object]] = {
     },
     "SPARK_CONNECT": {"conn_type": "spark_connect", "host": "sc://spark", "port": 15002},
 }
-"""Examples, whose lines are comments."""
+"""Examples, printed as comments."""
 
 
 @airflow_app.command()
@@ -118,7 +118,7 @@ def describe_settings(folder: Path) -> str:
 
 
 def use_stored_connections() -> None:
-    """Resolve connection ids by Airflow, where it is set up on this machine."""
+    """Look up connection ids in Airflow, if it is set up on this machine."""
     add_resolver(_find_connection)
 
 
@@ -149,7 +149,8 @@ def _find_connection(connection_id: str) -> Connection | None:
             "for it",
             f"run `airflow connections get {connection_id}` to see why",
         ) from error
-    # Airflow prints `true` as "True"; the address has an extra as it was written, if not all texts.
+    # Airflow prints `true` as "True"; unless all values are texts, the address has the extra as
+    # it was written.
     written = parse_qs(urlsplit(found["get_uri"]).query).get("__extra__", [])
     extra = parse_extra(connection_id, next(iter(written), json.dumps(found["extra_dejson"])))
     return read_fields(connection_id, found, extra)
@@ -160,7 +161,7 @@ _NOT_FOUND = "Connection not found"
 
 
 def _is_airflow_set_up() -> bool:
-    """Return whether Airflow is configured here; each of its commands would configure it."""
+    """Return whether Airflow is configured here; running one of its commands would configure it."""
     home = Path(os.environ.get("AIRFLOW_HOME") or "~/airflow").expanduser()
     return any((home / name).is_file() for name in ("airflow.cfg", "airflow.db")) or any(
         name == "AIRFLOW_CONFIG" or name.startswith(("AIRFLOW__DATABASE__", "AIRFLOW__SECRETS__"))

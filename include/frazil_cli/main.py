@@ -29,7 +29,7 @@ from frazil_cli.timeline import timeline
 
 
 class CommandGroup(TyperGroup):
-    """The commands; an `EOFError` of one is an error, where Click would print only "Aborted."."""
+    """The commands; an `EOFError` is reported as an error, not by Click's bare "Aborted."."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - the type of the context is private to Typer
         """Run the chosen command."""
@@ -87,7 +87,7 @@ _WRITING_OPTIONS = ("accept", "stop", "quarantine")
 def fail_unexpectedly(error: Exception) -> NoReturn:
     """Print the class and place of an error that is no `FrazilError`; exit 1.
 
-    Its message and traceback are printed too if the user asks for them.
+    Its message and traceback are printed too if the user sets `FRAZIL_DEBUG=1`.
     """
     if is_debugging():
         traceback.print_exception(error)

@@ -171,9 +171,9 @@ def open_streams(stream: str | None) -> "tuple[list[Workspace], list[FrazilError
 
 
 LONG_READ_SECONDS = 600.0
-"""For one stream whose whole history is read."""
+"""The time limit for one stream if its whole history is read."""
 READ_SECONDS = 30.0
-"""For one stream in `read_streams`; whether a broker is down is known after 10 to 20 s."""
+"""The time limit for one stream in `read_streams`; a broker counts as down after 10 to 20 s."""
 
 
 def read_streams(

@@ -34,13 +34,13 @@ Skip = Annotated[
     ),
 ]
 NewTable = Annotated[
-    bool, typer.Option("--new-table", help="The table was created again: start over in it.")
+    bool, typer.Option("--new-table", help="After the table was created again: start over in it.")
 ]
 StopMerges = Annotated[
     bool,
     typer.Option(
         "--stop-merges",
-        help="Offsets start over: accept that no merge of the state table follows the gap.",
+        help="If offsets start over: accept that no merge of the state table follows the gap.",
     ),
 ]
 AcceptLost = Annotated[

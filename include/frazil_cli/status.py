@@ -74,7 +74,7 @@ def streams(
 
 
 def _check_suites(found: Sequence["Stream"]) -> list[FrazilError]:
-    """Read each suite that a stream names; return what is wrong, each suite's error once.
+    """Read each suite that a stream names; return the errors, one for each faulty suite.
 
     Columns of a registered schema are not known here, so a batch checks whether a suite fits them.
     """
@@ -279,10 +279,10 @@ def where(
 def _read_location(
     stream: "Stream", topic: str | None, partition: int | None, offset: str | None
 ) -> "OffsetLocation":
-    """Read the options of `where` that name a record.
+    """Return the record that the options of `where` name.
 
     Raises:
-        ConfigurationError: they name none, or not one of the stream's only topic.
+        ConfigurationError: they name no record, or no topic of a stream that reads several.
     """
     from frazil.errors import ConfigurationError
     from frazil.ledger.offsets import OffsetLocation, parse_offset_location
@@ -350,12 +350,12 @@ def verify_source(
     connection: Annotated[str, typer.Option(help="Connection of the source's PostgreSQL.")],
     table: Annotated[
         str | None,
-        typer.Option(help="Source table, SCHEMA.NAME; default: the one that the rows name."),
+        typer.Option(help="Source table, SCHEMA.NAME; default: the table that the rows name."),
     ] = None,
     wait: Annotated[
         int,
         typer.Option(
-            min=0, max=86_400, help="How long to look again at keys that differ, in seconds."
+            min=0, max=86_400, help="Seconds during which keys that differ are compared again."
         ),
     ] = 60,
     show_keys: Annotated[

@@ -67,7 +67,10 @@ def run(stream: StreamName, as_json: Json = False) -> None:
 def merge(
     stream: StreamName,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild the state table from all changes, at once.")
+        bool,
+        typer.Option(
+            "--rebuild", help="Fold all changes again and replace the state table's rows."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -123,5 +126,5 @@ def _merge(work: "Workspace", started: float) -> None:
     from frazil.ledger.usage import read_and_reset_usage
     from frazil.state_tables.merge import merge_changes
 
-    read_and_reset_usage()  # the batch has counted it
+    read_and_reset_usage()  # the batch has already counted its usage
     report_progress(merge_changes(work).text, started)

@@ -1,7 +1,7 @@
 """`make demo-cdc`: a table in PostgreSQL becomes a state table, change by change, and is compared.
 
-PostgreSQL and the connector run as long as the command; their data stay in FRAZIL_HOME, those of
-PostgreSQL for root in the home of the user postgres.
+PostgreSQL and the connector run as long as the command; their data stay in FRAZIL_HOME. If root
+runs the command, PostgreSQL's data are in the home of the user postgres.
 """
 
 import json
@@ -104,7 +104,7 @@ def _create(database: Database, started: float) -> None:
 
 
 def _change(database: Database, started: float) -> bool:
-    """Change the source, once; return whether it was done now."""
+    """Change the source unless an earlier run did; return whether this run changed it."""
     if database.ask("SELECT 1 FROM customers WHERE id = 30"):
         report_progress("the changes were made by an earlier run", started)
         return False
@@ -115,7 +115,7 @@ def _change(database: Database, started: float) -> bool:
 
 
 def _wait_for_events(connector: Connector, config: dict[str, str], count: int) -> None:
-    """Wait until the topic has so many records.
+    """Wait until the topic has this many records.
 
     Raises:
         StackError: the connector ended, or sent too few of them in time.
@@ -137,7 +137,7 @@ def _wait_for_events(connector: Connector, config: dict[str, str], count: int) -
 
 
 def _merge() -> None:
-    """Publish and merge what is new."""
+    """Publish and merge the new records."""
     while not isinstance(run_one_batch(STREAM), NothingToRead):
         pass
 

@@ -89,7 +89,7 @@ class Connector:
     """A running worker."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
-        """Keep the process and where its log is."""
+        """Store the process and the path of its log."""
         self._process = process
         self._log = log
 
@@ -97,7 +97,7 @@ class Connector:
         """Raise if the worker has ended.
 
         Raises:
-            StackError: with the place of its log.
+            StackError: it has; the next step names its log.
         """
         if self._process.poll() is not None:
             raise StackError("the connector has ended", f"read {self._log}, then `make demo-cdc`")

@@ -84,7 +84,7 @@ def choose_folder(home: Path) -> Path:
 def run_database(home: Path) -> Iterator[Database]:
     """Run a PostgreSQL with logical decoding, whose data stay; `home` holds its password and log.
 
-    Without the file of the password the database is made anew.
+    If the password file is missing, the database is created anew.
 
     Raises:
         StackError: PostgreSQL is not installed, or does not start.
@@ -169,5 +169,5 @@ def _wait(database: Database, process: "subprocess.Popen[bytes]", log: Path) -> 
 
 
 def show_rows(rows: Sequence[Sequence[object]]) -> list[tuple[str, ...]]:
-    """Return rows as texts, null as an empty one."""
+    """Return rows as texts, null as an empty text."""
     return [tuple("" if value is None else str(value) for value in row) for row in rows]

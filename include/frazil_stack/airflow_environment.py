@@ -95,7 +95,7 @@ def _core(settings: StackSettings, ports: Ports, keys: AirflowKeys) -> dict[str,
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": _PARALLELISM,
-        # No more tasks are queued than run: the last step of a batch overtakes what waits.
+        # Not more tasks are queued than can run: a batch's last step overtakes waiting tasks.
         "AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT": _PARALLELISM,
         "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
         "AIRFLOW__CORE__AUTH_MANAGER": (

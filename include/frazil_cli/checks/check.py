@@ -22,7 +22,7 @@ def failed(name: str, error: FrazilError) -> Check:
 
 
 def attempt(name: str, probe: Callable[[], str]) -> Check:
-    """Try a probe; the detail is what it returns, or its error."""
+    """Run a probe; the detail of the check is the probe's result, or its error."""
     try:
         return Check(name, is_good=True, detail=probe())
     except FrazilError as error:

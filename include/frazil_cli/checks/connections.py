@@ -89,7 +89,7 @@ def _check_catalog_and_spark(work: Workspace, *, is_new_catalog: bool) -> Iterat
                 yield Check(name, is_good=True, detail=rights)
         yield from _check_spark(work, usable)
     finally:
-        # After a failure the catalog may refuse this, too; the failure is told already.
+        # After a failure the catalog may refuse this, too; the failure is already reported.
         with suppress(*(() if usable else (FrazilError,))):
             _drop(work.store, table, own_namespace)
 

@@ -156,7 +156,7 @@ def _installed(name: str) -> str | None:
 
 
 def _check_jars(settings: StackSettings) -> Check:
-    """Check the jars; before the first `frazil stack up` there need not be any."""
+    """Check the jars; before the first `frazil stack up` none are required."""
     count = sum(len(jar_files(settings, configuration)) for configuration in CONFIGURATIONS)
     is_good = has_jars(settings) or not settings.jars.exists()
     detail = (

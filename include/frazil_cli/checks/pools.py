@@ -1,4 +1,4 @@
-"""The check of Airflow's pools, where the site gives each table one (`FRAZIL_TABLE_POOLS`)."""
+"""Check Airflow's pools, if the site has a pool for each table (`FRAZIL_TABLE_POOLS`)."""
 
 import json
 import os

@@ -51,7 +51,7 @@ def forbid_commits(name: str, **properties: str) -> Catalog:
 
 
 def write_connection(given: Connection, opened_by: Open) -> str:
-    """Write a catalog connection that is the given one, but opened by a function of this module."""
+    """Write a copy of a catalog connection that a function of this module opens."""
     kept = {WRAPPED + key if key in _RENAMED else key: text for key, text in given.extra.items()}
     extra = {**kept, "py-catalog-impl": f"{__name__}.{opened_by.__name__}"}
     return replace(given, extra=extra).to_json()

@@ -49,7 +49,7 @@ class Broker:
 
 
 def explain_no_broker() -> str | None:
-    """Return why no broker can be started that the stream's Spark can read, or None."""
+    """Return why no broker can be started from which the stream's Spark could read, or None."""
     settings = load_settings()
     if not has_jars(settings):
         return f"the drill needs a second broker, but {settings.jars} has no jars of Kafka"
