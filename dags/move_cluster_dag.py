@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param
 
-from frazil.ledger.offsets import OFFSET_LOCATION_PATTERN
+from frazil.ledger.offsets import OFFSET_LOCATIONS_PATTERN
 from frazil.migration.messages import MovePlan, MoveRequest
 from frazil_airflow.manual_dag import manual_dag, require_as_asked
 from frazil_airflow.params import Params, read_form, text_param
@@ -66,7 +66,7 @@ def move(planned: str, params: Params, run_id: str) -> "Moved":
         "next": Param(
             default=None,
             type=["null", "array"],
-            items={"type": "string", "pattern": OFFSET_LOCATION_PATTERN},
+            items={"type": "string", "pattern": OFFSET_LOCATIONS_PATTERN},
             title="Next offsets",
             description=NEXT,
         ),

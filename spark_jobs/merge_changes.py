@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from frazil.failpoints import reach_failpoint
 from frazil.ledger.coordinates import FIRST_TIMESTAMP_MS
 from frazil.ledger.keys import EVENT_TIME
-from frazil.ledger.offsets import Runs
+from frazil.ledger.offsets import Runs, describe_offset
 from frazil.quality.sql import write_text
 from frazil.state_tables.merge_rules import DELETED_AT, NO_DELETE_TIME_MS
 from frazil.state_tables.messages import MergeCounts, MergeRequest, MergeResult
@@ -55,6 +55,7 @@ FIRST, LAST = "_frazil_first", "_frazil_last"
 CHANGES, STALE = "_frazil_changes", "_frazil_stale"
 UNKNOWN, FIRST_UNKNOWN = "_frazil_unknown", "_frazil_first_unknown"
 PARTITION = "struct(_kafka.topic, _kafka.partition)"
+COORDINATE = ("topic", "partition", "offset")
 PLACE = "_frazil_partition"
 TOPIC, NUMBER, BLOCK = "_frazil_topic", "_frazil_number", "_frazil_block"
 START, END = "_frazil_start", "_frazil_end"
@@ -297,7 +298,7 @@ def fold(
     changes: DataFrame, held: DataFrame, request: MergeRequest, names: Sequence[str]
 ) -> DataFrame:
     """Return one row per key: its newest change, what became of it, and how many lost."""
-    newest = [F.col(ORDER), F.col(DELETES), F.col(ROW)]
+    newest, place = [F.col(ORDER), F.col(DELETES), F.col(ROW)], write_coordinate()
     if names:
         changes = _mark_last(changes, request, names)
         newest.append(F.col(LACKS))
@@ -307,7 +308,7 @@ def fold(
         F.count(F.lit(1)).alias(CHANGES),
         F.count_if(is_stale).alias(STALE),
         F.count_if(F.col(DELETES).isNull()).alias(UNKNOWN),
-        F.expr(f"min(CASE WHEN {DELETES} IS NULL THEN {ORDER} END)").alias(FIRST_UNKNOWN),
+        F.min(F.expr(f"CASE WHEN {DELETES} IS NULL THEN {place} END")).alias(FIRST_UNKNOWN),
         F.max_by(F.struct(*newest), ORDER).alias(WINNER),
         F.max(HELD).alias(HELD),
         F.coalesce(F.bool_or(PRESENT), F.lit(False)).alias(PRESENT),  # noqa: FBT003
@@ -356,6 +357,11 @@ def count_unfilled(folded: DataFrame, result: MergeResult, waiting: Sequence[int
     return result.model_copy(update={"counts": counts, "waiting": tuple(waiting)})
 
 
+def write_coordinate() -> str:
+    """Write the SQL of the coordinate of a key's row."""
+    return f"struct({', '.join(f'{ROW}._kafka.{name}' for name in COORDINATE)})"
+
+
 def count_outcomes(spark: SparkSession, folded: DataFrame, request: MergeRequest) -> MergeResult:
     """Count what became of the changes, and keys whose changes have no order."""
     names = ("inserted", "updated", "deleted", "absent")
@@ -367,8 +373,7 @@ def count_outcomes(spark: SparkSession, folded: DataFrame, request: MergeRequest
         f"coalesce(sum({UNKNOWN}), 0) AS {UNKNOWN}",
         f"count_if({FIRST} <> {LAST}) AS _frazil_moved",
         f"min({FIRST_UNKNOWN}) AS {FIRST_UNKNOWN}",
-        f"min(CASE WHEN {FIRST} <> {LAST} THEN {ROW}._kafka.offset END) AS _frazil_example",
-        f"min_by({LAST}, {ROW}._kafka.offset) FILTER (WHERE {FIRST} <> {LAST}) AS {PLACE}",
+        f"min(CASE WHEN {FIRST} <> {LAST} THEN {write_coordinate()} END) AS _frazil_example",
     ).first()
     assert found is not None  # noqa: S101 - an aggregate without groups has one row
     removed = 0
@@ -385,12 +390,10 @@ def count_outcomes(spark: SparkSession, folded: DataFrame, request: MergeRequest
         **outcomes,
     )
     if found[UNKNOWN]:
-        at = found[FIRST_UNKNOWN]
-        example = f"partition {at['partition']}, offset {at['offset']}"
+        example = describe_offset(*found[FIRST_UNKNOWN])
         return MergeResult(counts=counts, fault="operation", faulty=found[UNKNOWN], example=example)
     if moved := found["_frazil_moved"]:
-        topic, partition = found[PLACE]
-        example = f"the key of {topic}-{partition} near offset {found['_frazil_example']}"
+        example = f"the key of {describe_offset(*found['_frazil_example'])}"
         return MergeResult(counts=counts, fault="partition", faulty=moved, example=example)
     return MergeResult(counts=counts)
 

@@ -103,7 +103,7 @@ def may_have_dead_letters(request: StageRequest, records: BadRecords) -> bool:
 
 
 def find_first_unknown(unknown: Mapping[Part, Sequence[int]], observed: dict[str, Any]) -> str:
-    """Find the first record that names an unknown schema, as partition and offset."""
+    """Find the first record that names an unknown schema, as topic:partition:offset."""
     found = (str(observed[f"{part}_unknown_first"]) for part, ids in unknown.items() if ids)
     return next(found, "")
 

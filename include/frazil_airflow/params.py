@@ -129,7 +129,7 @@ def reason_param(description: str) -> Param:
 
 def offsets_param(meaning: str = "") -> Param:
     """Return the field for offset ranges; `meaning` describes them and an empty field."""
-    example = "One range per line, the end exclusive: `flights:0:100-200`."
+    example = "One range or offset per line: `flights:0:100-200` (exclusive end), `flights:0:4711`."
     return Param(
         default=None,
         type=["null", "array"],

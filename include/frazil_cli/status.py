@@ -259,6 +259,8 @@ def where(
 
     Example: frazil where flights --partition 0 --offset 4711
     """
+    from frazil.errors import ConfigurationError
+    from frazil.ledger.offsets import choose_offset
     from frazil.observability.status import locate_key, locate_offset
     from frazil.workspace import open_workspace
 
@@ -267,34 +269,19 @@ def where(
         held = locate_key(work, key)
         print_result(held, held.text, as_json=as_json)
         raise typer.Exit(0 if held.found else 1)
-    location = _read_location(work.stream, topic, partition, offset)
+    if offset is None:
+        raise ConfigurationError(
+            "frazil where needs --partition and --offset, or --key with a state table",
+            f"`frazil where {stream} --partition 0 --offset 4711`",
+        )
+    only_topic = partial(work.stream.only_topic, "--topic")
+    location = choose_offset(offset, partition, topic or "", only_topic)
     found = locate_offset(work, location.topic, location.partition, location.offset)
     if as_json:
         print_json(found)
     else:
         _show_offset(location, found)
     raise typer.Exit(0 if found.found else 1)
-
-
-def _read_location(
-    stream: "Stream", topic: str | None, partition: int | None, offset: str | None
-) -> "OffsetLocation":
-    """Return the record that the options of `where` name.
-
-    Raises:
-        ConfigurationError: they name no record, or no topic of a stream that reads several.
-    """
-    from frazil.errors import ConfigurationError
-    from frazil.ledger.offsets import OffsetLocation, parse_offset_location
-
-    if offset is not None and not offset.isdecimal():
-        return parse_offset_location(offset)
-    if partition is None or offset is None:
-        raise ConfigurationError(
-            "frazil where needs --partition and --offset, or --key with a state table",
-            f"`frazil where {stream.stream} --partition 0 --offset 4711`",
-        )
-    return OffsetLocation(topic or stream.only_topic("--topic"), partition, int(offset))
 
 
 def _show_offset(location: "OffsetLocation", found: "OffsetStatus") -> None:

@@ -115,7 +115,7 @@ def test_a_streams_page_tells_its_events_offsets_and_cost(
     lake.ingest(4, 4)
     now = datetime.now(UTC)
 
-    found = read_sections(work, RequestedOffset(0, 3), now)
+    found = read_sections(work, RequestedOffset(0, "3"), now)
 
     newest = lake.history.head
     assert [row[2] for row in found["Timeline"].rows] == ["ingest", "ingest", "bootstrap"]
@@ -182,7 +182,9 @@ def test_a_streams_page_loads_the_table_once_for_all_its_sections(
     lake.ingest(3, 2)
     loads = count_loads(monkeypatch, ScriptedCatalog)
 
-    found = read_sections(work, RequestedOffset(0, 2), datetime.now(UTC))
+    found = read_sections(
+        work, RequestedOffset(None, f"{work.stream.source.names[0]}:0:2"), datetime.now(UTC)
+    )
 
     assert [len(found[title].rows) for title in ("Timeline", "Snapshots", "Cost")] == [2, 2, 1]
     assert loads.take()["demo.orders"] == 1

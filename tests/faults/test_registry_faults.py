@@ -135,7 +135,7 @@ def test_an_id_that_the_registry_does_not_know_waits_and_then_is_read(
 
     run = lab.frazil("run", lab.stream, "--json")
 
-    assert_waits(run, "UnknownSchemaId", str(unknown), lab.topic, "partition 1 offset")
+    assert_waits(run, "UnknownSchemaId", str(unknown), lab.topic, f"first at {lab.topic}:1:")
     assert read_refs(registry) == before
     registry.write_stream(unknown_id="quarantine")
     lab.drain()

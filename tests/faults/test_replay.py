@@ -253,7 +253,7 @@ UNCLEAR: list[tuple[dict[str, object], Refused, str]] = [
         ConfigurationError,
         "given: both.*--since",
     ),
-    ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError, "empty range.*{topic}:0:5-6"),
+    ({"offsets": ("{topic}:0:5-5",)}, ConfigurationError, "empty range.*{topic}:0:5 for"),
     ({"offsets": ("{topic} 0 to 5",)}, ConfigurationError, "'{topic} 0 to 5'.*flights:0:1"),
     (
         {"offsets": ("{topic}:0:0-5", "{topic}:0:6-7")},

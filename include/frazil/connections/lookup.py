@@ -108,7 +108,10 @@ def is_in_environment(connection_id: str) -> bool:
 
 
 def is_given(connection_id: str) -> bool:
-    """Return whether the environment or Airflow (not the embedded stack) defines a connection."""
+    """Return whether the environment or Airflow defines a connection.
+
+    Only the environment counts for a connection that the embedded stack also defines.
+    """
     if is_in_environment(connection_id) or _stack_connection(connection_id):
         return is_in_environment(connection_id)
     return any(ask(connection_id) for ask in _resolvers[1:])

@@ -126,8 +126,7 @@ def add_unknown_schemas(
         RegistryUnavailableError, SchemaMisfitError: the batch waits.
     """
     ranges = describe_ranges(plan.offset_ranges)
-    partition, _, offset = result.unknown_first.partition(":")
-    where = f"found in {ranges}, first at partition {partition} offset {offset}"
+    where = f"found in {ranges}, first at {result.unknown_first}"
     completed = dict(schemas)
     for payload in list_batch_payloads(work, plan):
         ids = result.unknown_ids.get(payload.part)

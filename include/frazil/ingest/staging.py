@@ -274,7 +274,7 @@ def require_known_schema_ids(plan: BatchPlan, result: StageResult) -> None:
     if result.unknown_ids:
         raise UnknownSchemaIdError(
             f"batch {plan.batch_id}: after {MAX_LOOKUPS} reads records still carry new schema ids: "
-            f"{result.unknown_ids}, first at partition and offset {result.unknown_first}",
+            f"{result.unknown_ids}, first at {result.unknown_first}",
             "the values were probably not written with a schema registry: set another `convert`",
         )
 

@@ -29,7 +29,7 @@ def require_own_group(facts: GroupFacts, group: str, stream: str) -> None:
     """Check that a group has no members, and only offsets that this stream committed.
 
     Raises:
-        GroupInUseError: it has others.
+        GroupInUseError: it has members, or offsets of others.
     """
     marks = {mark for parts in facts.committed.values() for _, mark in parts.values()}
     foreign = sorted(marks - {_PREFIX + stream})

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,6 +23,7 @@ RANGE_PATTERN = rf"^\s*{_ANY_RANGE}(?:[,\s]+{_ANY_RANGE})*[,\s]*$"
 """Ranges and single offsets, separated by commas or spaces; a range also in the older form
 `flights-0 [0, 100)`."""
 OFFSET_LOCATION_PATTERN = rf"^{_OFFSET}$"
+OFFSET_LOCATIONS_PATTERN = rf"^\s*{_OFFSET}(?:[,\s]+{_OFFSET})*[,\s]*$"
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -177,7 +178,8 @@ def parse_range(text: str) -> tuple[str, int, OffsetRange]:
     if re.fullmatch(_RANGE, text) is None:
         raise ConfigurationError(
             f"{text!r} is not a range of offsets",
-            "write topic:partition:start-end with an exclusive end, for example flights:0:100-200",
+            "write topic:partition:start-end with an exclusive end, for example flights:0:100-200, "
+            "or flights:0:4711 for one offset",
         )
     topic, partition, span = text.split(":")
     start, end = map(int, span.split("-"))
@@ -189,7 +191,7 @@ def parse_range(text: str) -> tuple[str, int, OffsetRange]:
     if start == end:
         raise ConfigurationError(
             f"{text!r} is an empty range: its end is exclusive",
-            f"write {topic}:{partition}:{start}-{start + 1} for the single offset {start}",
+            f"write {topic}:{partition}:{start} for the single offset {start}",
         )
     return topic, int(partition), OffsetRange(start, end)
 
@@ -267,11 +269,16 @@ class OffsetLocation:
 
 
 def parse_offset_location(text: str) -> OffsetLocation:
-    """Parse `topic:partition:offset`.
+    """Parse `topic:partition:offset`, or the range of one offset.
 
     Raises:
         ConfigurationError: the text has another form.
     """
+    text = text.strip(", \t\n")
+    if re.fullmatch(_RANGE, text) is not None:
+        name, number, span = parse_range(text)
+        if span.width == 1:
+            return OffsetLocation(name, number, span.start)
     if re.match(OFFSET_LOCATION_PATTERN, text) is None:
         raise ConfigurationError(
             f"{text!r} is not topic:partition:offset",
@@ -279,3 +286,44 @@ def parse_offset_location(text: str) -> OffsetLocation:
         )
     topic, partition, offset = text.split(":")
     return OffsetLocation(topic, int(partition), int(offset))
+
+
+def parse_offset_locations(text: str) -> Iterator[OffsetLocation]:
+    """Yield the offsets of one option or of one line of a form, as `describe_next_offsets` writes.
+
+    Raises:
+        ConfigurationError: one of them has another form.
+    """
+    words = re.split(r"[,\s]+", text.strip(", \t\n"))
+    return map(parse_offset_location, words)
+
+
+def choose_offset(
+    offset: str, partition: int | None, topic: str, only_topic: Callable[[], str]
+) -> OffsetLocation:
+    """Return the record that a number beside a partition names, or `topic:partition:offset` alone.
+
+    `only_topic` returns the stream's only topic, for a number without a topic.
+
+    Raises:
+        ConfigurationError: the text has another form, a number has no partition, or the texts
+            contradict each other.
+    """
+    if re.fullmatch(r"[0-9]{1,18}", offset) and partition is not None:
+        return OffsetLocation(topic or only_topic(), partition, int(offset))
+    if re.fullmatch(r"[+-]?\w+", offset):
+        raise ConfigurationError(
+            f"offset {offset!r} and partition {partition} name no record",
+            "write the numbers of partition and offset, or flights:0:4711 as the offset",
+        )
+    found = parse_offset_location(offset)
+    if (topic or found.topic, partition if partition is not None else found.partition) != (
+        found.topic,
+        found.partition,
+    ):
+        raise ConfigurationError(
+            f"{offset!r} is of another topic or partition than topic {topic or found.topic} and "
+            f"partition {partition}",
+            "leave out topic and partition, which the offset names",
+        )
+    return found

@@ -22,7 +22,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import Partition
 from frazil.ledger.history import trace_steps
-from frazil.ledger.offsets import describe_partition, parse_offset_location
+from frazil.ledger.offsets import describe_partition, parse_offset_locations
 from frazil.ledger.recovery_point import require_recovery_point
 from frazil.ledger.state import StreamState
 from frazil.messages import count_noun, name_field
@@ -197,7 +197,7 @@ def _find_last_records(
 def _parse_next(texts: tuple[str, ...]) -> dict[Partition, int]:
     """Parse the offsets of `next`; each partition may be named once."""
     found: dict[Partition, int] = {}
-    for location in map(parse_offset_location, texts):
+    for location in (each for text in texts for each in parse_offset_locations(text)):
         if (location.topic, location.partition) in found:
             raise ConfigurationError(
                 f"{name_field('next')} names "

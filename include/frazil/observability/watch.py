@@ -80,6 +80,8 @@ Partitions = tuple[PartitionFacts, ...]
 
 FAILURES_OF_ONE_BROKER = 2
 """After this many streams found a broker down, further streams do not try it."""
+WAIT_SECONDS = 12.0
+"""So long a stream waits for what others find: a broker that is down is known after ten."""
 
 
 @dataclass
@@ -101,7 +103,7 @@ class Outages:
     """Kafka connections that two streams found down, so that further streams do not try them.
 
     Thread-safe. Until a broker has answered, only two threads send requests to it, and the others
-    wait for their results.
+    wait for their results; not longer than `WAIT_SECONDS`, since a slow broker is not down.
     """
 
     def __init__(self) -> None:
@@ -132,7 +134,7 @@ class Outages:
     def _begin(self, connection: str) -> _Probe:
         with self._changed:
             probe = self._probes.setdefault(connection, _Probe())
-            self._changed.wait_for(lambda: probe.is_decided)
+            self._changed.wait_for(lambda: probe.is_decided, timeout=WAIT_SECONDS)
             if not probe.has_answered and len(probe.errors) >= FAILURES_OF_ONE_BROKER:
                 first = probe.errors[0]
                 facts = f"connection {connection} is down for other streams: {first.facts}"

@@ -110,22 +110,31 @@ def _convert_times(column: "pa.ChunkedArray") -> "Series":
         return cast("Series", column.to_pandas())
 
 
-def add_floats(rows: "pd.DataFrame", names: Iterable[str]) -> "pd.DataFrame":
-    """Add a copy of 64-bit floats, missing values as NaN, of each named column of decimals.
+def list_decimals(frame: "Frame") -> frozenset[str]:
+    """Return the columns of decimals, also of a table in which all values of one are missing."""
+    import pandas as pd  # noqa: PLC0415 - slow
+    import pyarrow as pa  # noqa: PLC0415 - slow
 
-    The column itself stays: row conditions compare its exact values, as for every other type.
-    """
-    decimals = [name for name in names if name in rows and _holds_decimals(rows[name])]
-    copies = {_name_floats(name): rows[name].map(_to_float).astype(float) for name in decimals}
-    return rows.assign(**copies)
-
-
-def _name_floats(name: str) -> str:
-    return f"frazil: {name} as floats"
+    if isinstance(frame, pd.DataFrame):
+        return frozenset(name for name in frame.columns if _holds_decimals(frame[name]))
+    return frozenset(field.name for field in frame.schema if pa.types.is_decimal(field.type))
 
 
 def _holds_decimals(values: "Series") -> bool:
     return values.dtype == object and any(isinstance(value, Decimal) for value in values)
+
+
+def add_floats(rows: "pd.DataFrame", floats: Mapping[str, str]) -> "pd.DataFrame":
+    """Add a copy of 64-bit floats, missing values as NaN, of each column of decimals.
+
+    The column itself stays: row conditions compare its exact values, as for every other type.
+
+    Args:
+        rows: the rows.
+        floats: name of a column → name of its copy.
+    """
+    copies = {copy: rows[name].map(_to_float).astype(float) for name, copy in floats.items()}
+    return rows.assign(**copies) if copies else rows
 
 
 def _to_float(value: object) -> float:
@@ -150,14 +159,15 @@ def run_great_expectations(
         rows = to_pandas(frame)
         plain = [e for e in expectations if e.type not in _AS_FLOATS]
         numeric = [e for e in expectations if e.type in _AS_FLOATS]
-        results |= _validate(plain, rows)
+        results |= _validate(plain, rows, {})
         summed = {name for expectation in numeric for name in expectation.domain}
-        results |= _validate(numeric, add_floats(rows, summed))
+        floats = {name: f"frazil: {name} as floats" for name in summed & list_decimals(frame)}
+        results |= _validate(numeric, add_floats(rows, floats), floats)
     return tuple(results[expectation.index] for expectation in expectations)
 
 
 def _validate(
-    expectations: list[Expectation], rows: "pd.DataFrame"
+    expectations: list[Expectation], rows: "pd.DataFrame", floats: Mapping[str, str]
 ) -> dict[int, ExpectationResult]:
     from great_expectations.execution_engine.pandas_execution_engine import (  # noqa: PLC0415 - slow
         PandasExecutionEngine,
@@ -169,7 +179,7 @@ def _validate(
     validator = Validator(execution_engine=PandasExecutionEngine(batch_data_dict={_BATCH: rows}))
     validator.metrics_calculator.show_progress_bars = False
     answers = validator.graph_validate(
-        configurations=[_configure(expectation, rows) for expectation in expectations],
+        configurations=[_configure(expectation, floats) for expectation in expectations],
         runtime_configuration={"result_format": "BASIC"},
     )
     by_index = {expectation.index: expectation for expectation in expectations}
@@ -179,14 +189,14 @@ def _validate(
     return {index: _read_result(by_index[index], answer, rows) for index, answer in read}
 
 
-def _configure(expectation: Expectation, rows: "pd.DataFrame") -> "ExpectationConfiguration":
+def _configure(expectation: Expectation, floats: Mapping[str, str]) -> "ExpectationConfiguration":
     from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415 - slow
         ExpectationConfiguration,
     )
 
     given = ExpectationConfiguration(
         type=expectation.type,
-        kwargs=_choose_columns(expectation, rows),
+        kwargs=_choose_columns(expectation, floats),
         meta={_INDEX: expectation.index},
     )
     try:
@@ -199,15 +209,15 @@ def _configure(expectation: Expectation, rows: "pd.DataFrame") -> "ExpectationCo
         ) from error
 
 
-def _choose_columns(expectation: Expectation, rows: "pd.DataFrame") -> dict[str, Json]:
-    """Return the arguments; they name the floats of a column where there are some."""
-    floats = {name: _name_floats(name) for name in expectation.domain}
-    chosen = {name: other if other in rows else name for name, other in floats.items()}
+def _choose_columns(expectation: Expectation, floats: Mapping[str, str]) -> dict[str, Json]:
+    """Return the arguments, with the copies of columns in place of the columns checked."""
     kwargs = dict(expectation.kwargs)
-    if "column" in kwargs:
-        kwargs["column"] = chosen[expectation.text("column")]
-    if "column_list" in kwargs:
-        kwargs["column_list"] = [chosen[name] for name in expectation.texts("column_list")]
+    if floats and "column" in kwargs:
+        name = expectation.text("column")
+        kwargs["column"] = floats.get(name, name)
+    if floats and "column_list" in kwargs:
+        names = expectation.texts("column_list")
+        kwargs["column_list"] = [floats.get(name, name) for name in names]
     return kwargs
 
 

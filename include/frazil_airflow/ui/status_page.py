@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     Opened = tuple[Workspace, TableReading]
 
-Offset = Annotated[int | None, Query(ge=0)]
+Partition = Annotated[str, Query(pattern="^[0-9]{0,9}$")]
+"""A form sends an empty text for a number that was not given."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,16 @@ def build_app() -> App:
     def show_one(
         stream: str,
         user: GetUserDep,
-        partition: Offset = None,
-        offset: Offset = None,
+        partition: Partition = "",
+        offset: str = "",
         topic: str = "",
     ) -> str:
         if stream not in list_readable(user):
             raise HTTPException(404, "no such stream, or its DAG is not visible to you")
-        if partition is None or offset is None:
+        if not offset:
             return show_stream(stream)
-        return show_stream(stream, RequestedOffset(partition, offset, topic))
+        number = int(partition) if partition else None
+        return show_stream(stream, RequestedOffset(number, offset.strip(), topic))
 
     return cast("App", app)
 

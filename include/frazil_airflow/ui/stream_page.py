@@ -24,10 +24,10 @@ PERIOD = timedelta(days=7)
 
 @dataclass(frozen=True)
 class RequestedOffset:
-    """The offset that the form asks for; without a topic, of the stream's only topic."""
+    """The offset that the form asks for: a number beside a partition, or `flights:0:4711`."""
 
-    partition: int
-    offset: int
+    partition: int | None
+    offset: str
     topic: str = ""
 
 
@@ -66,7 +66,7 @@ def read_sections(
         failed = dict.fromkeys(_SECTIONS[requested is None :], _explain(reading))
         return failed | {"Timeline": read_events(work, reading, begin)}
     reads = (
-        partial(read_offset, work, reading, requested or RequestedOffset(0, 0)),
+        partial(read_offset, work, reading, requested or RequestedOffset(0, "0")),
         partial(read_partitions, work, reading),
         partial(read_events, work, reading, begin),
         partial(read_snapshots, work, reading),
@@ -216,13 +216,14 @@ def read_offset(
     work: "Workspace", reading: "TableReading", requested: RequestedOffset
 ) -> PageSection:
     """Find the snapshot that holds an offset, as `frazil where` does."""
-    from frazil.ledger.offsets import describe_offset  # noqa: PLC0415
+    from frazil.ledger.offsets import choose_offset, describe_offset  # noqa: PLC0415
     from frazil.observability.status import locate_offset  # noqa: PLC0415
 
-    topic = requested.topic or work.stream.only_topic("topic")
-    found = locate_offset(work, topic, requested.partition, requested.offset, reading.view)
+    only_topic = partial(work.stream.only_topic, "topic")
+    at = choose_offset(requested.offset, requested.partition, requested.topic, only_topic)
+    found = locate_offset(work, at.topic, at.partition, at.offset, reading.view)
     where = f"snapshot {found.snapshot_id} ({found.kind})" if found.found else "not in the table"
-    record = describe_offset(topic, requested.partition, requested.offset)
+    record = describe_offset(at.topic, at.partition, at.offset)
     return PageSection(note=f"{record}: {where}. {found.reason}")
 
 

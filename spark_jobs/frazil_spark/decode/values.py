@@ -86,8 +86,10 @@ _PARSER_OPTIONS = {
     "maxNestingDepth": "1002",
 }
 _COLUMN_NAME = "^[A-Za-z_][A-Za-z0-9_]*$"
-_NAME = r"^[@$#]?[\p{L}_][\p{L}\p{N}_]*([-./: ][\p{L}_][\p{L}\p{N}_]*)*$"
-"""Names of fields, not the ids and addresses by which some records key their values."""
+_WORD = r"[\p{L}_][\p{L}\p{N}_]*"
+_NAME = rf"^(#(text|comment|cdata-section)|[@$]?{_WORD}([-./: ]{_WORD})*)$"
+"""Names of fields, not the ids and addresses by which some records key their values. Converters of
+XML write those with `#`."""
 
 MAX_LETTERS = 60
 MAX_BYTES = 20_000

@@ -220,12 +220,14 @@ def count_ids(frame: WireFrame, good: str) -> dict[str, str]:
     unknown = f"CASE WHEN {frame.unknown_sql()} THEN {frame.id_column} END"
     first = (
         f"min(CASE WHEN {frame.unknown_sql()} THEN "
-        "named_struct('partition', _kafka.partition, 'offset', _kafka.offset) END)"
+        "named_struct('topic', _kafka.topic, 'partition', _kafka.partition, "
+        "'offset', _kafka.offset) END)"
     )
+    place = [f"{first}.{name}" for name in ("topic", "partition", "offset")]
     return {
         f"{frame.part}_ids": _join_set(f"CASE WHEN {good} THEN {frame.id_column} END"),
         f"{frame.part}_unknown": _join_set(unknown),
-        f"{frame.part}_unknown_first": f"concat({first}.partition, ':', {first}.offset)",
+        f"{frame.part}_unknown_first": f"concat_ws(':', {', '.join(place)})",
     }
 
 

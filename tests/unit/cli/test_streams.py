@@ -112,16 +112,26 @@ def frozen(lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield STREAMS
 
 
-def test_streams_of_a_frozen_broker_are_asked_at_the_same_time_and_fail_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], frozen: tuple[str, ...]
-) -> None:
-    asked, fetch, started = [], KafkaLog.fetch_topics, time.monotonic()
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Collect the topics of each request."""
+    found, fetch = list[Sequence[str]](), KafkaLog.fetch_topics
 
-    def count(self: KafkaLog, names: Sequence[str], *others: object) -> object:
-        asked.append(names)
+    def note(self: KafkaLog, names: Sequence[str], *others: object) -> object:
+        found.append(names)
         return fetch(self, names, *others)
 
-    monkeypatch.setattr(KafkaLog, "fetch_topics", count)
+    monkeypatch.setattr(KafkaLog, "fetch_topics", note)
+    return found
+
+
+def test_streams_of_a_frozen_broker_are_asked_at_the_same_time_and_fail_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    frozen: tuple[str, ...],
+    asked: list[Sequence[str]],
+) -> None:
+    started = time.monotonic()
 
     code = run(monkeypatch, "status", "--json")
 
@@ -132,6 +142,17 @@ def test_streams_of_a_frozen_broker_are_asked_at_the_same_time_and_fail_the_comm
     assert sorted(each["stream"] for each in found) == sorted(frozen)
     assert {each["state"] for each in found} == {"KafkaUnavailable"}
     assert all("127.0.0.1" in each["problem"] for each in found)
+
+
+@pytest.mark.usefixtures("frozen")
+def test_a_stream_does_not_wait_long_for_what_others_find(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Sequence[str]]
+) -> None:
+    monkeypatch.setattr("frazil.observability.watch.WAIT_SECONDS", 0.1)
+
+    run(monkeypatch, "status", "--json")
+
+    assert len(asked) == len(STREAMS)
 
 
 @pytest.mark.usefixtures("frozen")

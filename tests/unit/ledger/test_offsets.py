@@ -9,17 +9,22 @@ from hypothesis import strategies as st
 
 from frazil.errors import ConfigurationError
 from frazil.ledger.offsets import (
+    OFFSET_LOCATIONS_PATTERN,
     RANGE_PATTERN,
+    OffsetLocation,
     OffsetRange,
     PlainRanges,
     Ranges,
     Runs,
     advance,
+    choose_offset,
     count_offsets,
+    describe_next_offsets,
     describe_ranges,
     encode_ranges,
     iterate_ranges,
     merge_offsets,
+    parse_offset_locations,
     parse_offset_ranges,
     parse_ranges,
     remove_runs,
@@ -76,7 +81,7 @@ def test_ranges_that_are_shown_can_be_pasted_into_an_option(ranges: Ranges) -> N
     ("text", "facts", "step"),
     [
         ("flights:0:9-5", "'flights:0:9-5' ends before it starts", "flights:0:5-9"),
-        ("flights:0:5-5", "'flights:0:5-5' is an empty range", "flights:0:5-6"),
+        ("flights:0:5-5", "'flights:0:5-5' is an empty range", "flights:0:5 for"),
         ("flights:0:0-10 flights:0:20-30", "flights:0 has two ranges", "one range for each part"),
         ("flights-0 [0, 10), flights:0:20-30", "flights:0 has two ranges", "one range for each"),
         ("flights:0:0-10;", "is not a range of offsets", "topic:partition:start-end"),
@@ -102,6 +107,64 @@ def test_ranges_that_cannot_be_read_name_what_to_write(text: str, facts: str, st
 def test_single_offsets_and_ranges_that_touch_make_one_range(text: str, same: str) -> None:
     assert describe_ranges(parse_offset_ranges((text,))) == same
     assert re.fullmatch(RANGE_PATTERN, text)
+
+
+ONLY = OffsetLocation("flights", 0, 4711)
+
+
+@pytest.mark.parametrize(
+    ("offset", "partition", "topic"),
+    [
+        ("4711", 0, ""),
+        ("4711", 0, "flights"),
+        ("flights:0:4711", None, ""),
+        (" flights:0:4711,", 0, "flights"),
+        ("flights:0:4711-4712", None, ""),
+    ],
+)
+def test_a_record_is_named_by_numbers_or_as_it_is_shown(
+    offset: str, partition: int | None, topic: str
+) -> None:
+    assert choose_offset(offset, partition, topic, lambda: "flights") == ONLY
+
+
+@pytest.mark.parametrize(
+    ("offset", "partition", "topic", "facts"),
+    [
+        ("4711", None, "flights", "partition None name no record"),
+        ("-5", 0, "", "'-5'"),
+        ("x", 0, "", "'x'"),
+        ("٤٧", 0, "", "'٤٧'"),
+        ("9" * 5000, 0, "", "999"),
+        ("", 0, "", "is not topic:partition:offset"),
+        ("flights:0", 0, "", "'flights:0' is not topic:partition:offset"),
+        ("flights:0:7-9", None, "", "is not topic:partition:offset"),
+        ("flights:0:7", 1, "", "of another topic or partition"),
+        ("flights:0:7", None, "trains", "of another topic or partition"),
+    ],
+)
+def test_what_names_no_record_or_two_is_refused(
+    offset: str, partition: int | None, topic: str, facts: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        choose_offset(offset, partition, topic, lambda: "flights")
+
+    assert facts in refusal.value.facts
+    assert refusal.value.next_step
+
+
+def test_next_offsets_that_are_shown_can_be_pasted() -> None:
+    shown = describe_next_offsets({"orders": (5, 0), "flights.v1": (7,)})
+
+    found = [*parse_offset_locations(shown), *parse_offset_locations(" orders:2:1,")]
+
+    assert re.fullmatch(OFFSET_LOCATIONS_PATTERN, shown)
+    assert found == [
+        OffsetLocation("flights.v1", 0, 7),
+        OffsetLocation("orders", 0, 5),
+        OffsetLocation("orders", 1, 0),
+        OffsetLocation("orders", 2, 1),
+    ]
 
 
 @pytest.mark.parametrize("text", ["flights:0:0-10,", " flights:0:0-10 ,", "flights:0:0-10, \n"])

@@ -61,6 +61,7 @@ def test_the_page_shows_verdict_ranges_and_samples() -> None:
     page = write_page(make_comparison(("orders:3:0-5",)))
 
     assert '<p class="verdict different">different</p>' in page
+    assert page.count("orders:3") == 3
     assert "orders:3:0-5" in page
     assert "over the offsets that were requested" in page
     assert "duplicates right" in page

@@ -55,12 +55,30 @@ def test_times_are_nanoseconds_where_they_fit_and_single_floats_are_doubles() ->
 def test_floats_of_decimals_are_copies_and_a_missing_value_is_nan() -> None:
     frame = pd.DataFrame({"g": [Decimal("1.50"), None], "h": [Decimal(1), None], "s": ["a", None]})
 
-    added = add_floats(frame, ["g", "s", "absent"])
+    added = add_floats(frame, {"g": "copy"})
 
     assert added[["g", "h", "s"]].equals(frame)
-    (copy,) = added.columns.difference(frame.columns)
-    assert str(added[copy].dtype) == "float64"
-    assert added[copy][0] == 1.5
+    assert str(added["copy"].dtype) == "float64"
+    assert added["copy"][0] == 1.5
+
+
+def test_sums_include_a_column_of_decimals_whose_values_are_all_missing() -> None:
+    kind = pa.decimal128(12, 2)
+    rows = pa.table({"g": pa.array([Decimal("0.10"), None], kind), "n": pa.nulls(2, kind)})
+    both = {"column_list": ["g", "n"], "sum_total": 1, "ignore_row_if": "never"}
+    questions = (
+        Expectation(0, "expect_multicolumn_sum_to_equal", both),
+        Expectation(1, "expect_column_sum_to_be_between", {"column": "n", "max_value": 0}),
+        Expectation(2, "expect_column_mean_to_be_between", {"column": "n", "max_value": 0}),
+    )
+
+    answers = run_great_expectations(questions, rows)
+
+    assert [(answer.success, answer.error) for answer in answers] == [
+        (False, ""),
+        (True, ""),
+        (False, ""),
+    ]
 
 
 @pytest.mark.parametrize("checked", ["g", "h"])

@@ -182,7 +182,7 @@ def test_a_schema_of_a_type_that_frazil_does_not_read_makes_dead_letters() -> No
         payload,
         WireFormat(format="avro", has_schema_id=True, schemas=()),
         [7],
-        "first at 0:5",
+        "first at orders:0:5",
     )
 
     assert [each.refusal for each in found.schemas] == [
