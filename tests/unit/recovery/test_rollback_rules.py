@@ -63,9 +63,9 @@ def entry(snapshot_id: int, parent: int | None, **summary: str) -> LedgerEntry:
     return LedgerEntry(snapshot_id, parent, snapshot_id, summary)
 
 
-def test_a_target_is_never_between_a_staged_merge_and_its_seal() -> None:
+def test_a_target_is_never_between_the_two_snapshots_of_an_old_redrive() -> None:
     state = {keys.state_key("orders"): encode_state(make_state())}
-    seal = {**state, keys.KIND: keys.INGEST, keys.SOURCE_SNAPSHOT_ID: "2"}
+    seal = {**state, keys.KIND: keys.REDRIVE, keys.SOURCE_SNAPSHOT_ID: "2"}
     entries = [
         entry(1, None, **state),
         entry(2, 1, operation="overwrite"),
