@@ -115,7 +115,7 @@ def test_a_key_that_moves_between_partitions_is_refused_by_offsets(
     lake.produce(1, Change(1, "u", 1, "two"))
     lake.ingest_all()
 
-    with pytest.raises(MergeHaltedError, match=r"in two partitions, for example the key of orders:1:0:"):
+    with pytest.raises(MergeHaltedError, match=r"two partitions, .* key of orders:1:0:"):
         lake.merge()
     assert lake.rows() == {1: ("one", 0, 0)}
 
@@ -181,7 +181,7 @@ def test_an_unknown_operation_stops_the_merge(lake: StackStateLake) -> None:
     lake.produce(0, Change(1, "c", 1, "one"), Change(2, "truncate", 2))
     lake.ingest_all()
 
-    with pytest.raises(MergeHaltedError, match=r"1 change with an operation .*  orders:0:1;"):
+    with pytest.raises(MergeHaltedError, match=r"1 change with an operation .* orders:0:1;"):
         lake.merge()
 
 
