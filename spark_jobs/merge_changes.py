@@ -358,7 +358,7 @@ def count_unfilled(folded: DataFrame, result: MergeResult, waiting: Sequence[int
 
 
 def write_coordinate() -> str:
-    """Write the SQL of the coordinate of a key's row."""
+    """Write the SQL of a row's topic, partition and offset."""
     return f"struct({', '.join(f'{ROW}._kafka.{name}' for name in COORDINATE)})"
 
 

@@ -309,21 +309,22 @@ def choose_offset(
         ConfigurationError: the text has another form, a number has no partition, or the texts
             contradict each other.
     """
-    if re.fullmatch(r"[0-9]{1,18}", offset) and partition is not None:
+    if re.fullmatch(r"[0-9]{1,18}", offset):
+        if partition is None:
+            raise ConfigurationError(
+                f"offset {offset} needs a partition",
+                "give the partition too, or write the offset as topic:partition:offset",
+            )
         return OffsetLocation(topic or only_topic(), partition, int(offset))
-    if re.fullmatch(r"[+-]?\w+", offset):
+    if ":" not in offset:
         raise ConfigurationError(
-            f"offset {offset!r} and partition {partition} name no record",
-            "write the numbers of partition and offset, or flights:0:4711 as the offset",
+            f"offset {offset[:40]!r} is neither a number nor topic:partition:offset",
+            "write for example 4711 and give its partition, or write flights:0:4711",
         )
     found = parse_offset_location(offset)
-    if (topic or found.topic, partition if partition is not None else found.partition) != (
-        found.topic,
-        found.partition,
-    ):
+    if topic not in ("", found.topic) or partition not in (None, found.partition):
         raise ConfigurationError(
-            f"{offset!r} is of another topic or partition than topic {topic or found.topic} and "
-            f"partition {partition}",
-            "leave out topic and partition, which the offset names",
+            f"offset {offset!r} is of another topic or partition than the one given beside it",
+            "leave out topic and partition: the offset names both",
         )
     return found

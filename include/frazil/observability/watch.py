@@ -81,7 +81,7 @@ Partitions = tuple[PartitionFacts, ...]
 FAILURES_OF_ONE_BROKER = 2
 """After this many streams found a broker down, further streams do not try it."""
 WAIT_SECONDS = 12.0
-"""So long a stream waits for what others find: a broker that is down is known after ten."""
+"""The longest wait for the results of other streams: requests to a silent broker end after 10 s."""
 
 
 @dataclass

@@ -41,6 +41,7 @@ def test_a_record_with_the_words_of_an_outage_is_found(run: Run, text: str) -> N
     run.publish()
 
     run.require_exact((0, 7))
+    assert len(run.letters()) == 1
 
 
 HEADERS = {7: None, 8: (), 9: (("a", None), ("b", b""))}

@@ -347,6 +347,7 @@ def test_two_partitions_of_one_failing_record_each_do_not_stand(run: Run) -> Non
     run.publish()
 
     run.require_exact((0, 0), (1, 0))
+    assert len(run.letters()) == 2
 
 
 def test_more_failing_records_than_a_search_can_find_block_the_stream(run: Run) -> None:

@@ -131,12 +131,12 @@ def test_a_record_is_named_by_numbers_or_as_it_is_shown(
 @pytest.mark.parametrize(
     ("offset", "partition", "topic", "facts"),
     [
-        ("4711", None, "flights", "partition None name no record"),
+        ("4711", None, "flights", "offset 4711 needs a partition"),
         ("-5", 0, "", "'-5'"),
         ("x", 0, "", "'x'"),
         ("٤٧", 0, "", "'٤٧'"),
         ("9" * 5000, 0, "", "999"),
-        ("", 0, "", "is not topic:partition:offset"),
+        ("", 0, "", "is neither a number nor topic:partition:offset"),
         ("flights:0", 0, "", "'flights:0' is not topic:partition:offset"),
         ("flights:0:7-9", None, "", "is not topic:partition:offset"),
         ("flights:0:7", 1, "", "of another topic or partition"),
