@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from airflow.api_fastapi.core_api.security import get_user
 from confluent_kafka import KafkaError, KafkaException
 from fastapi.testclient import TestClient
 from requests.exceptions import ReadTimeout
@@ -26,6 +27,7 @@ from frazil.observability.watch import TableReading
 from frazil.state_tables.state_status import StateStatus
 from frazil.workspace import Workspace
 from frazil_airflow.plugin import FrazilPlugin
+from frazil_airflow.ui import status_page
 from frazil_airflow.ui.status_page import (
     StreamRow,
     build_app,
@@ -54,6 +56,39 @@ def test_a_page_needs_a_session(path: str) -> None:
     client = TestClient(build_app())
 
     assert client.get(path).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("query", "requested"),
+    [
+        ({}, None),
+        ({"partition": "", "offset": "", "topic": ""}, None),
+        ({"partition": "3", "offset": "7", "topic": "orders"}, RequestedOffset(3, "7", "orders")),
+        (
+            {"partition": "", "offset": " orders:0:7 ", "topic": ""},
+            RequestedOffset(None, "orders:0:7"),
+        ),
+        ({"partition": "x", "offset": "7"}, "refused"),
+        ({"partition": "-1", "offset": "7"}, "refused"),
+    ],
+)
+def test_the_form_of_a_streams_page_takes_numbers_or_an_offset_as_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch, query: dict[str, str], requested: object
+) -> None:
+    app, asked = build_app(), []
+    app.dependency_overrides[get_user] = lambda: None
+    monkeypatch.setattr(status_page, "list_readable", lambda _user: ["orders"])
+
+    def note(_stream: str, *given: RequestedOffset) -> str:
+        asked.append(given[0] if given else None)
+        return ""
+
+    monkeypatch.setattr(status_page, "show_stream", note)
+
+    answer = TestClient(app).get("/streams/orders", params=query)
+
+    assert (asked or ["refused"]) == [requested]
+    assert answer.status_code == (422 if requested == "refused" else 200)
 
 
 def test_the_plugin_builds_the_page_at_the_first_request() -> None:
