@@ -37,7 +37,10 @@ def trim(lab: Lab) -> None:
 def write_stream(lab: Lab, shape: Shape) -> None:
     """Write the stream file; the topic has two partitions."""
     columns = {
-        **{"op": "string", "at": "long", "tie": "int", "name": "string"},
+        "op": "string",
+        "at": "long",
+        "tie": "int",
+        "name": "string",
         **{each: {"at": "long!", "tie": "int!"}[each] for each in shape.order},
         **dict.fromkeys(shape.ids, "boolean!"),
         "id": f"{shape.key}!",
