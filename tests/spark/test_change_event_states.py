@@ -26,8 +26,8 @@ def name(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> str:
 BY_LSN = "_source.lsn"
 
 
-def make_lake(folder: Path, name: str, **sections: object) -> EventLake:
-    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}
+def make_lake(folder: Path, name: str, *, deletes: str = "remove", **sections: object) -> EventLake:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"], "deletes": deletes}
     return make_state_lake(EventLake, folder, name, **{**EVENTS, "table": table, **sections})
 
 
@@ -47,7 +47,9 @@ def test_the_state_is_the_source_table(name: str, tmp_path: Path, part: int, seq
     seed = random.randrange(10**6)
     dice = random.Random(seed)
     order = {"order": {"sequence_by": sequence}} if sequence else {}
-    lake, source = make_lake(tmp_path, name, **order), Source(dice)
+    marks = part % 2 == 1
+    lake = make_lake(tmp_path, name, **order, deletes="mark" if marks else "remove")
+    source = Source(dice)
     choose = dice if sequence else None
     ends = [0, 0]
 
@@ -72,7 +74,7 @@ def test_the_state_is_the_source_table(name: str, tmp_path: Path, part: int, seq
     assert merged.counts.is_balanced
     assert audit_state(lake.store, lake.stream).findings == (), f"part {part}, seed {seed}"
     by = (sequence,) if sequence else ()
-    rules = StateRules(name, lake.state_name, ("id",), by, operation="_op", has_events=True)
+    rules = StateRules(name, lake.state_name, ("id",), by, "_op", marks, has_events=True)
     assert audit_state_table(lake.store.catalog, rules) == [], f"part {part}, seed {seed}"
 
 

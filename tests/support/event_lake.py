@@ -60,11 +60,11 @@ class EventLake(StackStateLake):
         }
 
     def values(self) -> dict[int, Values]:
-        """Read the state as the source has its rows; keys are unique."""
+        """Read the state as the source has its rows, without marked ones; keys are unique."""
         found = self.store.load(self.state_name).scan().to_arrow().to_pylist()
-        rows = {row["id"]: {name: row[name] for name in ("name", *LARGE)} for row in found}
-        assert len(rows) == len(found)
-        return rows
+        assert len({row["id"] for row in found}) == len(found)
+        live = [row for row in found if not row.get("_deleted_at")]
+        return {row["id"]: {name: row[name] for name in ("name", *LARGE)} for row in live}
 
 
 @dataclass(frozen=True)
