@@ -17,7 +17,7 @@ With Dry run off the decisions also need a reason; the table keeps it, with your
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from airflow.sdk import Context, Param
@@ -49,6 +49,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "adopt": ("adopt",),
     "backfill": ("preview", "fill_all"),
     "erase": ("preview", "erase"),
+    "merge": ("preview", "merge"),
     "move_cluster": ("preview", "move"),
     "recover": ("preview", ""),
     "replay": ("preview", "replay"),
@@ -57,7 +58,7 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Action, which is also a DAG → the tasks of that DAG that begin and finish it.
 
-The task `rewind` of this DAG finishes `recover`.
+The task `rewind` of this DAG finishes `recover`. Only streams with a state table have `merge`.
 """
 
 
@@ -72,14 +73,19 @@ def list_param(title: str, description: str, **items: object) -> Param:
     )
 
 
-FORM = {
-    "action": Param(
+def action_param(actions: Iterable[str]) -> Param:
+    """Return the field for the action."""
+    return Param(
         default="replay",
         type="string",
-        enum=list(ACTIONS),
+        enum=[*actions],
         title="Action",
         description="The DAG with this name describes it and its fields.",
-    ),
+    )
+
+
+FORM = {
+    "action": action_param(action for action in ACTIONS if action != "merge"),
     "dry_run": dry_run_param(),
     "reason": reason_param("Why, for a decision: `release 4.2 wrote wrong amounts`."),
     "offsets": offsets_param("For backfill and replays."),
@@ -119,6 +125,11 @@ FORM = {
     "accept_holes": flag_param("Accept holes", "For adopt."),
     "stop_merges": flag_param("Stop merges", "For accept_gap."),
 }
+STATE_FORM = FORM | {
+    "action": action_param(ACTIONS),
+    "rebuild": flag_param("Rebuild", "For merge."),
+}
+"""The form of a stream with a state table."""
 
 
 class Decided(Message):
@@ -185,7 +196,7 @@ def operate_dag(stream: Stream) -> None:
         begun >> rewind >> finish(name, begun)
 
     # Added last, as in the DAGs of maintenance: otherwise each task copies the form.
-    operate.params.update(FORM)
+    operate.params.update(FORM if stream.table.state is None else STATE_FORM)
 
 
 for each in load_operated_streams():

@@ -56,6 +56,13 @@ class MaintenanceForm(Message):
     rewrite_all: bool
 
 
+class MergeForm(StreamForm):
+    """A merge: whether it folds all changes again, and whether it is only previewed."""
+
+    rebuild: bool = False
+    dry_run: bool = True
+
+
 class DecisionForm(StreamForm):
     """A decision; name and reason are required unless it is a dry run."""
 

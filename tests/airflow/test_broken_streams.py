@@ -20,6 +20,7 @@ FIXED = {
     "compare",
     "drill",
     "erase",
+    "merge",
     "move_cluster",
     "readiness",
     "recover",

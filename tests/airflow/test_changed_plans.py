@@ -208,6 +208,12 @@ def test_of_a_dry_run_the_finish_of_a_backfill_that_is_cleared_writes_nothing(da
         task.run_in_operate(dags, make_dry(task.plan))
 
 
+@pytest.mark.usefixtures("dags")
+def test_of_a_dry_run_the_task_of_a_merge_that_is_cleared_writes_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="this plan is a dry run"):
+        load_function("merge", "merge")(params={"stream": "orders"}, run_id="r")
+
+
 def test_these_are_all_tasks_of_manual_dags_that_are_given_a_result(dags: Dags) -> None:
     given = {
         f"{dag.dag_id}.{task.task_id}"

@@ -53,6 +53,7 @@ def test_every_stream_has_its_three_dags_and_the_fleet_a_watch_and_a_review(dags
         "erase": {"preview", "erase"},
         "accept_gap": {"accept"},
         "waive": {"waive"},
+        "merge": {"preview", "merge"},
         "adopt": {"adopt"},
         "compare": {"compare", "judge"},
         "verify_source": {"verify", "judge"},
@@ -97,6 +98,19 @@ def test_a_state_table_is_merged_behind_a_batch_and_without_new_records(
 
     assert merge.upstream_task_ids == {"publish"}
     assert merge.trigger_rule == TriggerRule.NONE_FAILED
+
+
+def test_a_state_table_that_is_merged_by_hand_is_merged_by_the_manual_dag_alone(
+    write_stream: WriteStream, parse: Parse
+) -> None:
+    path = write_stream("orders")
+    upsert = "{name: shop.orders, mode: upsert, id_columns: [id]}\nmerge: {schedule: manual}"
+    path.write_text(path.read_text().replace("{name: shop.orders}", upsert))
+
+    dags = parse().dags
+
+    assert "merge" not in dags["ingest__orders"].task_ids
+    assert dags["merge"].get_task("merge").upstream_task_ids == {"preview"}
 
 
 def test_a_continuous_stream_waits_in_the_triggerer_and_then_goes_on(
@@ -167,6 +181,7 @@ def test_schedules_come_from_the_stream_file_and_never_overlap_or_catch_up(dags:
         "erase": "None",
         "accept_gap": "None",
         "waive": "None",
+        "merge": "None",
         "adopt": "None",
         "compare": "None",
         "verify_source": "None",

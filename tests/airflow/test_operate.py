@@ -11,7 +11,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, Context
 from airflow.sdk.bases.decorator import DecoratedOperator
 
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, FrazilError
 from frazil_airflow.dag_loading import load_function
 from frazil_airflow.params import choose_fields
 from frazil_airflow.tasks import read_params
@@ -27,6 +27,9 @@ FORM = {"action": "replay", "dry_run": True, "reason": None, "by": "jane"}
 @pytest.fixture
 def dags(write_stream: WriteStream, parse: Parse) -> Dags:
     write_stream("orders")
+    path = write_stream("customers")
+    upsert = "{name: shop.customers, mode: upsert, id_columns: [id]}"
+    path.write_text(path.read_text().replace("{name: shop.customers}", upsert))
     return parse().dags
 
 
@@ -35,17 +38,26 @@ def function_of(dags: Dags, task: str) -> Callable[..., object]:
     return cast("DecoratedOperator", dags["operate__orders"].get_task(task)).python_callable
 
 
-def actions_of(dags: Dags) -> list[str]:
+def actions_of(dags: Dags, stream: str) -> list[str]:
     """List the actions of the form."""
-    return list(dags["operate__orders"].params.get_param("action").schema["enum"])
+    return list(dags[f"operate__{stream}"].params.get_param("action").schema["enum"])
 
 
-def test_the_form_has_every_field_of_every_action(dags: Dags) -> None:
-    form = set(dags["operate__orders"].params)
+@pytest.mark.parametrize("stream", ["orders", "customers"])
+def test_the_form_has_every_field_of_every_action(dags: Dags, stream: str) -> None:
+    form = set(dags[f"operate__{stream}"].params)
 
-    fields = {name for action in actions_of(dags) for name in dags[action].params}
+    fields = {name for action in actions_of(dags, stream) for name in dags[action].params}
 
-    assert fields - form == {"stream"}
+    assert form == fields - {"stream"} | {"action"}
+
+
+def test_only_a_stream_with_a_state_table_is_merged(dags: Dags) -> None:
+    appended, merged = (actions_of(dags, stream) for stream in ("orders", "customers"))
+
+    assert {*merged} - {*appended} == {"merge"}
+    with pytest.raises(FrazilError, match="and no state table"):
+        function_of(dags, "begin")(stream="orders", params=FORM | {"action": "merge"}, run_id="r")
 
 
 def test_every_action_has_the_functions_that_begin_and_finish_it(dags: Dags) -> None:

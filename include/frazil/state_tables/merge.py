@@ -45,7 +45,13 @@ from frazil.state_tables.merge_rules import (
     require_compacted,
     require_mergeable,
 )
-from frazil.state_tables.messages import Merged, MergePosition, MergeRequest, MergeResult
+from frazil.state_tables.messages import (
+    Merged,
+    MergePosition,
+    MergePreview,
+    MergeRequest,
+    MergeResult,
+)
 from frazil.state_tables.tables import ensure_state_table, require_own_state, require_state
 from frazil.streams.models import Stream
 from frazil.streams.timestamps import DAY_MS
@@ -53,6 +59,21 @@ from frazil.workspace import Workspace
 
 STAGE_ATTEMPTS = 3
 """How often a merge is staged if another writer commits first."""
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A merge before anything is written: the two tables, and the plan; None for nothing to fold.
+
+    `work` knows the key of change events, `epoch` is that of the change table.
+    """
+
+    work: Workspace
+    changes: TableView
+    state: TableView
+    epoch: int
+    before: MergePosition | None
+    plan: MergePlan | None
 
 
 @dataclass(frozen=True)
@@ -108,23 +129,47 @@ def merge_changes(work: Workspace, *, rebuild: bool = False) -> Merged:
                 raise
 
 
-def _try_merge(work: Workspace, rebuild: str) -> Merged:
+def preview_merge(work: Workspace, *, rebuild: bool = False, dry_run: bool = True) -> MergePreview:
+    """Tell what a merge would fold now; nothing is written.
+
+    Raises:
+        FrazilError: as `merge_changes`, for what a merge finds before it stages.
+    """
+    plan = _plan(work, BY_REQUEST if rebuild else "").plan
+    return MergePreview(
+        stream=work.stream.stream,
+        table=require_state(work.stream).name,
+        dry_run=dry_run,
+        has_changes=plan is not None,
+        added_offsets=plan.count_added() if plan else None,
+        rebuilt=plan.reason if plan else "",
+    )
+
+
+def _plan(work: Workspace, rebuild: str) -> _Planned:
     state, changes = require_state(work.stream), TableView(work.store, work.stream.table.name)
     point = require_recovery_point(changes.history, work.stream.stream)
     work = with_event_key(work, changes)
-    stream = work.stream
     view = TableView(work.store, state.name)
-    before = _find_position(stream, view, rebuild=bool(rebuild))
-    plan = plan_merge(changes.history, stream, before, rebuild=rebuild)
+    before = _find_position(work.stream, view, rebuild=bool(rebuild))
+    plan = plan_merge(changes.history, work.stream, before, rebuild=rebuild)
+    if plan is not None and plan.added is not None:
+        require_compacted(work.stream.stream, view.history)
+    return _Planned(work, changes, view, point.state.epoch, before, plan)
+
+
+def _try_merge(work: Workspace, rebuild: str) -> Merged:
+    planned = _plan(work, rebuild)
+    work, changes, plan = planned.work, planned.changes, planned.plan
+    stream = work.stream
     if plan is None:
-        return Merged(stream=stream.stream, table=state.name, outcome="NOTHING")
-    if plan.added is not None:
-        require_compacted(stream.stream, view.history)
-    view = ensure_state_table(work, view, _find_schema(changes.table, plan.head))
+        name = require_state(stream).name
+        return Merged(stream=stream.stream, table=name, outcome="NOTHING")
+    view = ensure_state_table(work, planned.state, _find_schema(changes.table, plan.head))
     _drop_old_branches(view)
-    branch = name_branch(stream.stream, point.state.epoch, beside=True)
-    merge_id = plan.identify(view.history, before, hash_rules(stream))
-    attempt = _Attempt(plan, before, merge_id, branch, view.history.head)
+    branch = name_branch(stream.stream, planned.epoch, beside=True)
+    merge_id = plan.identify(view.history, planned.before, hash_rules(stream))
+    attempt = _Attempt(plan, planned.before, merge_id, branch, view.history.head)
     try:
         return _stage_and_publish(work, attempt, changes, view)
     except (StageStaleError, MergeHaltedError, _LateChangeError):

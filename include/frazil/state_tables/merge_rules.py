@@ -51,6 +51,13 @@ class MergePlan:
     added: Runs | None
     reason: str = ""
 
+    def count_added(self) -> int | None:
+        """Return the number of offsets to fold; None for all changes."""
+        if self.added is None:
+            return None
+        runs = (run for parts in self.added.values() for found in parts.values() for run in found)
+        return sum(end - start for start, end in runs)
+
     def identify(self, state: History, before: MergePosition | None, rules: str) -> str:
         """Return an id that is equal for a repetition of the same merge.
 

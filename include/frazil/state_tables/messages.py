@@ -108,6 +108,33 @@ class MergeResult(Message):
     waiting: tuple[int, ...] = ()
 
 
+class MergePreview(Message):
+    """What a merge would fold; without `added_offsets` all changes, and `rebuilt` says why."""
+
+    stream: str
+    table: str
+    dry_run: bool
+    has_changes: bool
+    added_offsets: int | None = None
+    rebuilt: str = ""
+
+    @property
+    def ends_run(self) -> bool:
+        """Return whether no merge follows: this is a dry run, or there is nothing to merge."""
+        return self.dry_run or not self.has_changes
+
+    @property
+    def text(self) -> str:
+        """Return what would be folded on one line."""
+        if not self.has_changes:
+            return f"{self.table}: nothing to merge"
+        if self.added_offsets is None:
+            return f"{self.table}: a merge folds all changes: {self.rebuilt}"
+        return (
+            f"{self.table}: a merge folds the changes of {count_noun(self.added_offsets, 'offset')}"
+        )
+
+
 class Merged(Report):
     """The outcome of a merge."""
 

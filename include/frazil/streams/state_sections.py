@@ -63,7 +63,8 @@ class Merge(Section):
 
     schedule: Literal["each_batch", "manual"] = Field(
         "each_batch",
-        description="`each_batch` merges behind every batch, `manual` only by `frazil merge`",
+        description="`each_batch` merges behind every batch, `manual` only by `frazil merge` or "
+        "the DAG `merge`",
     )
 
 
