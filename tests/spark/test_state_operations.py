@@ -129,24 +129,27 @@ def test_expired_keys_leave_with_all_their_changes_and_come_back_as_new(walk: Wa
     walk.send(5, "u", 80, "older than it looks")
     walk.send(6, "c", 85, "once")
     walk.send(6, "d", 84)
+    walk.send(7, "c", 90, "deleted long ago")
+    walk.send(7, "d", 84)
     walk.do("run")
     walk.send(6, "u", 83, "again")
     walk.send(8, "c", 70, "old")
     walk.send(8, "u", 10, "young")
     walk.do("run")
-    expired, rows = {5, 6}, walk.merge()[1]
+    expired, rows = {5, 6, 7}, walk.merge()[1]
     rule = {"column": "at", "keep_days": 60}
     walk.lab.write_stream(maintenance={"expire_rows": rule})
 
     report = walk.do("expire-rows", "--no-dry-run")["expire_rows"]
 
     assert isinstance(report, Mapping)
-    assert report["rows"] == 2
+    assert report["rows"] == 3
     kept = {key: name for key, name in rows.items() if key not in expired}
     assert walk.merge() == ("", kept)
     for suffix in ("__changes", "__deletes"):
         assert expired.isdisjoint(row["id"] for row in walk.read(suffix))
     assert {row["name"] for row in walk.read("__changes") if row["id"] == 8} == {"old", "young"}
+    assert {row["id"] for row in walk.read("__deletes")} == {4}
     assert walk.merge("--rebuild") == ("by request", kept)
 
     walk.send(5, "u", 1, "back")

@@ -1,7 +1,9 @@
 """A state table whose rows have ages: changes of the past, merged without Spark."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import time_machine
 from faults.state_auditor import Fold, StateRules, audit_state_table
@@ -9,9 +11,11 @@ from support.lake import append
 from support.log_lake import LogInMemory
 from support.state_lake import Change, StateLake
 
+from frazil.ledger.keys import EVENT_TIME
 from frazil.maintenance.messages import RowExpiryReport
 from frazil.maintenance.row_expiry import expire_rows
 from frazil.observability.audit import audit_table
+from frazil.state_tables.merge_rules import DELETED_AT
 from frazil.state_tables.messages import MergeCounts
 from frazil.workspace import Workspace
 
@@ -46,23 +50,33 @@ class Dated(StateLake):
 
     def merge(self) -> None:
         """Write the state and its delete memory as a merge of all changes does."""
-        sequence = self.stream.sequence
         fold = Fold(self.rules, self.table.scan().to_arrow().to_pylist())
         rows, deletes = [], []
         for _, winner in fold.winners():
             place = {name: winner["_kafka"][name] for name in ("topic", "partition", "offset")}
-            if fold.is_delete(winner):
-                order = {"_sequence": {"s0": winner["at"]}} if sequence else {}
+            is_delete = fold.is_delete(winner)
+            if is_delete and not self.rules.marks:
+                order = self._order_of(winner)
                 deletes.append({"id": winner["id"], **order, "_kafka": place, "memory": "m"})
             else:
-                rows.append({name: value for name, value in winner.items() if name != "op"})
+                at = winner["_kafka"]["timestamp"] if is_delete else None
+                mark = {DELETED_AT: at} if self.rules.marks else {}
+                rows.append({n: value for n, value in winner.items() if n != "op"} | mark)
         self.put_state(rows, self.position(COUNTS))
         if deletes:
             append(self.catalog, self.store.load(f"{self.state_name}__deletes"), deletes)
 
+    def _order_of(self, change: Mapping[str, Any]) -> dict[str, object]:
+        """Return what the delete memory holds of the order of a change."""
+        values = {**change, EVENT_TIME: change["_kafka"]["timestamp"]}
+        sequence = {f"s{n}": values[name] for n, name in enumerate(self.stream.sequence)}
+        return {"_sequence": sequence} if sequence else {}
+
     @property
     def rules(self) -> StateRules:
-        return StateRules("orders", self.state_name, ("id",), self.stream.sequence, "op")
+        table = self.stream.table
+        marks = table.deletes == "mark"
+        return StateRules("orders", self.state_name, ("id",), self.stream.sequence, "op", marks)
 
     def find_wrong(self) -> list[object]:
         """Let all audits look."""

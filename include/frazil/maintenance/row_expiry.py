@@ -67,6 +67,7 @@ from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import (
     MergePlan,
     describe_more_than_additions,
+    find_operation,
     find_position,
     list_since,
     plan_merge,
@@ -81,6 +82,7 @@ from frazil.state_tables.trim_rules import (
     find_holding,
     find_open,
     flag_below,
+    flag_deletes,
     flag_keys,
     limit_deletes,
     list_places,
@@ -239,7 +241,7 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     names = map_names(folded.state, changes.schema())
     column, earlier = find_state_times(folded.state, names, changes, rule.column)
     update = _tell_times(folded, column, earlier, dry_run=report.dry_run)
-    old = _find_old(work, folded, (column, *earlier.times), report.before_at)
+    old = _find_old(work, folded, changes, (column, *earlier.times), report.before_at)
     old = old.filter(pa.array(~_flag_touched(work, folded, old, state)))
     update["rows"] = len(old)
     if report.dry_run:
@@ -282,9 +284,9 @@ def _tell_times(
 
 
 def _find_old(
-    work: Workspace, folded: _Folded, names: Sequence[str], before_at: datetime
+    work: Workspace, folded: _Folded, changes: Table, names: Sequence[str], before_at: datetime
 ) -> pa.Table:
-    """Read key and coordinate of the rows that are too old, as they were at the merge position.
+    """Read the keys whose row or delete is too old at the merge position, with its coordinate.
 
     The first of the columns that is not null has a row's time.
     """
@@ -292,11 +294,44 @@ def _find_old(
     condition = match_older(state.schema(), stream, names, before_at)
     with translated_errors(f"reading {'.'.join(state.name())}"):
         old = state.scan(condition, _list_key(stream)).to_arrow()
+    deleted = _find_deleted(work, folded, changes, before_at)
+    if deleted is not None:
+        # A delete that marked its row is there already.
+        deleted = deleted.filter(pa.array(~select_rows_at(list_places(old)).flag(deleted)))
+        # The change table's key may have been widened since the merge.
+        old = pa.concat_tables([old, deleted], promote_options="permissive")
     if stream.sequence:
         return old
-    # A dead letter below a row may become an older change of its key.
+    # A dead letter below a change may become an older change of its key.
     free = {p: folded.oldest_open.get(p, sys.maxsize) for p in list_places(old)}
     return old.filter(pa.array(flag_below(old, free)))
+
+
+def _find_deleted(
+    work: Workspace, folded: _Folded, changes: Table, before_at: datetime
+) -> pa.Table | None:
+    """Read the deleted keys whose delete is too old, with its coordinate; None if there are none.
+
+    A delete may lack the column, but must not keep its key's values for ever: then the timestamp of
+    its record has its time.
+    """
+    stream, rule = work.stream, work.stream.maintenance.expire_rows
+    operation = find_operation(stream, folded.changes.column_names)
+    if rule is None or operation is None:
+        return None
+    times = (rule.column, *find_earlier_times(changes, rule.column).times, keys.EVENT_TIME)
+    condition = match_older(changes.schema(), stream, tuple(dict.fromkeys(times)), before_at)
+    parts = []
+    with translated_errors(f"reading {stream.table.name}"):
+        scan = changes.scan(condition, (*_list_key(stream), operation))
+        for batch in scan.to_arrow_batch_reader():
+            rows = pa.Table.from_batches([batch])
+            parts.append(rows.filter(pa.array(flag_deletes(stream, rows))))
+    if not parts:
+        return None
+    old = pa.concat_tables(parts).drop_columns([operation])
+    _, newest = split_newest(stream, select_keys(folded.changes, old, stream.table.id_columns))
+    return old.filter(pa.array(select_rows_at(newest).flag(old)))
 
 
 def _flag_touched(

@@ -250,7 +250,7 @@ class ExpireRows(Section):
         "`_kafka.timestamp`"
     )
     keep_days: Days = Field(
-        ge=1, description="whole UTC days that rows are kept; null times never expire"
+        ge=1, description="whole UTC days that rows are kept; rows without a time stay"
     )
 
 
