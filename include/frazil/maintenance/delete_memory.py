@@ -25,8 +25,10 @@ from frazil.streams.state_sections import MEMORY
 from frazil.workspace import Workspace
 
 
-def forget_deletes(work: Workspace, below: Mapping[Partition, int]) -> int:
+def forget_deletes(work: Workspace, below: Mapping[Partition, int], reason: str) -> int:
     """Remove recorded deletes below these offsets whose changes are gone; return their number.
+
+    `reason` is the rule by which the changes went.
 
     Raises:
         TargetError, CommitContentionError, UnavailableError: run again.
@@ -42,7 +44,7 @@ def forget_deletes(work: Workspace, below: Mapping[Partition, int]) -> int:
     # Read after the recorded deletes: a merge may record one, but not before its change is there.
     kept = read_row_coordinates(work.store.load(stream.table.name))
     gone = subtract_coordinates(old, kept)
-    author = Author(stream.owner, f"changes.keep_days: {stream.changes.keep_days}")
+    author = Author(stream.owner, reason)
     return remove_rows(work, memory, select_rows_at(gone), author)[0] if gone else 0
 
 

@@ -248,21 +248,21 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
         return report.model_copy(update=update)
     at_position = replace(folded.history, head=folded.position.snapshot_id)
     merged = find_cut(at_position, stream.stream, sys.maxsize)
-    if not len(old):
-        forget_deletes(work, merged)  # a run that was killed may have left some
-        return report.model_copy(update=update)
     words = {
         keys.TARGET: f"{rule.column} before {report.before_at.isoformat()}",
         keys.BY: stream.owner,
         keys.REASON: f"maintenance.expire_rows: {rule.column}, {rule.keep_days} days",
     }
+    if not len(old):
+        forget_deletes(work, merged, words[keys.REASON])  # a run that was killed may have left some
+        return report.model_copy(update=update)
     gone = split_newest(stream, select_keys(folded.changes, old, stream.table.id_columns))
     landed = _delete_changes(work, folded, gone, words)
     numbers = tuple(each.entry.snapshot_id for each in landed)
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
     require = partial(_require_untouched, work, folded, old, numbers)
     delete_state_rows(state, select_rows_at(list_places(old)), deletion, numbers, require)
-    forget_deletes(work, merged)
+    forget_deletes(work, merged, words[keys.REASON])
     return report.model_copy(update={**update, "snapshot_ids": numbers})
 
 
@@ -422,7 +422,7 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
         keys.TRIMMED: encode_ranges(_ranges_below(cut)),
     }
     landed = _delete_changes(work, folded, gone, words)
-    forget_deletes(work, trimming.deletes)
+    forget_deletes(work, trimming.deletes, words[keys.REASON])
     numbers = tuple(each.entry.snapshot_id for each in landed)
     update = {"trimmed": sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)}
     return report.model_copy(update={**update, "snapshot_ids": (*report.snapshot_ids, *numbers)})

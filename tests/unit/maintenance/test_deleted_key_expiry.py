@@ -15,6 +15,7 @@ from support.state_lake import BAD, Change, make_state_lake
 
 from frazil.errors import StageStaleError
 from frazil.iceberg.table_view import TableView
+from frazil.ledger import keys
 from frazil.state_tables.merge_rules import find_position, plan_merge
 
 BY_TIME = {"order": {"sequence_by": ["_kafka.timestamp"]}}
@@ -71,6 +72,15 @@ def test_a_key_whose_delete_is_too_old_leaves_all_tables(lake: Dated, by: str) -
     assert lake.rows().keys() == ({2, 3} if by == "mark" else {3})
     assert (lake.find_wrong(), is_merged(lake)) == ([], True)
     assert lake.expire("again").rows == 0
+
+
+def test_the_snapshot_of_forgotten_deletes_names_the_rule_that_expired_them(lake: Dated) -> None:
+    lake.expire()
+
+    memory = lake.store.load(f"{lake.state_name}__deletes").current_snapshot()
+    assert memory is not None
+    assert memory.summary is not None
+    assert memory.summary[keys.REASON] == "maintenance.expire_rows: _kafka.timestamp, 60 days"
 
 
 @pytest.mark.parametrize("further", [(Change(9, BAD, 1),)])
