@@ -98,7 +98,7 @@ faults: $(STAMP) ## the failure catalogue (docs/faults.md), each case with its i
 	@$(BIN)/python -m pytest tests/faults $$($(BIN)/python tests/faults/cases.py) \
 		tests/spark/test_drills.py tests/spark/test_quality_parity.py tests/spark/test_random_values.py \
 		tests/spark/test_compare.py tests/spark/test_fast_path_files.py tests/spark/test_late_records.py \
-		tests/spark/test_state_tables.py tests/spark/test_change_event_states.py \
+		tests/spark/test_state_tables.py tests/spark/test_change_event_states.py tests/spark/test_interrupted_merges.py \
 		tests/spark/test_seeded_changes.py tests/spark/test_state_maintenance.py \
 		tests/e2e/test_stack.py $(SHARED)
 

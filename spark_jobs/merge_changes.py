@@ -120,18 +120,19 @@ def write_place(request: MergeRequest, sequence: Sequence[str]) -> str:
     return f"CASE WHEN {absent} THEN {PARTITION} END AS {PLACE}"
 
 
-def select_added(spark: SparkSession, changes: DataFrame, added: Runs) -> DataFrame:
-    """Select the changes with these offsets, however many runs they are in."""
+def select_at(
+    spark: SparkSession, rows: DataFrame, offsets: Runs, *, others: bool = False
+) -> DataFrame:
+    """Select the rows with these offsets, or all `others`, however many runs they are in."""
     runs = [
         (topic, number, *run)
-        for topic, parts in added.items()
+        for topic, parts in offsets.items()
         for number, found in parts.items()
         for run in found
     ]
     if len(runs) <= MOST_CONDITIONS:
-        return changes.where(write_runs(added))
-    first, last = min(run[2] for run in runs), max(run[3] for run in runs)
-    near = changes.where(f"_kafka.offset >= {first} AND _kafka.offset < {last}")
+        condition = write_runs(offsets)
+        return rows.where(f"NOT ({condition})" if others else condition)
     blocks = f"sequence({START} div {BLOCK_OFFSETS}, ({END} - 1) div {BLOCK_OFFSETS})"
     listed = spark.createDataFrame(
         runs, f"{TOPIC} STRING, {NUMBER} INT, {START} LONG, {END} LONG"
@@ -141,6 +142,10 @@ def select_added(spark: SparkSession, changes: DataFrame, added: Runs) -> DataFr
         f"AND _kafka.offset div {BLOCK_OFFSETS} = {BLOCK} "
         f"AND _kafka.offset >= {START} AND _kafka.offset < {END}"
     )
+    if others:
+        return rows.join(listed, F.expr(is_in), "left_anti")
+    first, last = min(run[2] for run in runs), max(run[3] for run in runs)
+    near = rows.where(f"_kafka.offset >= {first} AND _kafka.offset < {last}")
     return near.join(listed, F.expr(is_in), "left_semi")
 
 
@@ -165,7 +170,7 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     frame = pinned.table(f"{request.catalog}.{request.changes}")
     frame = with_fields_of(frame, spark.table(f"{request.catalog}.{request.state}").schema)
     if added is not None:
-        frame = select_added(spark, frame, added)
+        frame = select_at(spark, frame, added)
     deletes = "false"
     if request.operation is not None:
         said = f"lower({quote_name(request.operation)})"
@@ -272,17 +277,7 @@ def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) ->
         held = held.withColumn(ORDER, F.expr(f"if(false, {ORDER}, NULL)"))
         held = held.withColumn(PLACE, F.expr(f"if(false, {PLACE}, NULL)"))
     else:
-        sequence = [f"{SEQUENCE}.s{index}" for index in range(len(request.sequence))]
-        memory = spark.table(f"{request.catalog}.{request.deletes}").selectExpr(
-            *keys,
-            write_order(request, sequence),
-            write_place(request, sequence),
-            f"false AS {PRESENT}",
-            f"false AS {LIVE}",
-            MEMORY,
-        )
-        of_this = memory.where(F.col(MEMORY) == request.memory).drop(MEMORY)
-        held = held.unionByName(of_this)
+        held = held.unionByName(read_memory(spark, request))
     touched = changes.select(*request.id_columns).distinct()
     found = held.join(touched, [*request.id_columns], "left_semi")
     return found.groupBy(*request.id_columns).agg(
@@ -291,6 +286,25 @@ def read_held(spark: SparkSession, request: MergeRequest, changes: DataFrame) ->
         F.bool_or(LIVE).alias(LIVE),
         F.min(PLACE).alias(HELD_FIRST),
         F.max(PLACE).alias(HELD_LAST),
+    )
+
+
+def read_memory(spark: SparkSession, request: MergeRequest) -> DataFrame:
+    """Read the recorded deletes that the state has followed, with the columns of held rows.
+
+    A merge that did not end may have recorded deletes of changes that are folded only now.
+    """
+    memory = spark.table(f"{request.catalog}.{request.deletes}")
+    memory = memory.where(F.col(MEMORY) == request.memory)
+    if request.added is not None:
+        memory = select_at(spark, memory, request.added, others=True)
+    sequence = [f"{SEQUENCE}.s{index}" for index in range(len(request.sequence))]
+    return memory.selectExpr(
+        *map(quote_name, request.id_columns),
+        write_order(request, sequence),
+        write_place(request, sequence),
+        f"false AS {PRESENT}",
+        f"false AS {LIVE}",
     )
 
 

@@ -24,7 +24,7 @@ from frazil.errors import MergeHaltedError
 from frazil.iceberg.branches import parse_branch
 from frazil.state_tables.state_audit import audit_state
 from frazil.streams.models import Stream
-from merge_changes import MOST_CONDITIONS, select_added
+from merge_changes import MOST_CONDITIONS, select_at
 
 pytestmark = pytest.mark.spark
 VALUES = {"columns": {"id": "long!", "op": "string", "at": "long", "name": "string"}}
@@ -249,7 +249,7 @@ def test_a_merge_folds_the_changes_of_more_partitions_than_a_condition_names(
 
 
 @pytest.mark.parametrize("count", [MOST_CONDITIONS, MOST_CONDITIONS + 1])
-def test_changes_of_many_runs_are_selected_by_their_offsets(
+def test_changes_of_many_runs_are_selected_or_left_out_by_their_offsets(
     spark: SparkSession, count: int
 ) -> None:
     runs = {"t": {p: [(10, 12)] for p in range(count - 1)}, "u": {0: [(5, 6)]}}
@@ -259,10 +259,16 @@ def test_changes_of_many_runs_are_selected_by_their_offsets(
     offsets = spark.sql("SELECT explode(array(5L, 9L, 10L, 11L, 12L)) AS offset")
     changes = records.union(others).crossJoin(offsets).selectExpr(place, "'v' AS topic")
 
-    found = select_added(spark, changes, runs)
+    found = select_at(spark, changes, runs)
 
     assert found.columns == ["_kafka", "topic"]
-    assert {(r.topic, r.partition, r.offset) for (r, _) in found.collect()} == {
+    places = {(r.topic, r.partition, r.offset) for (r, _) in found.collect()}
+    assert places == {
         *(("t", p, offset) for p in range(count - 1) for offset in (10, 11)),
         ("u", 0, 5),
     }
+    others = select_at(spark, changes, runs, others=True)
+    every = [(r.topic, r.partition, r.offset) for (r, _) in changes.collect()]
+    assert sorted((r.topic, r.partition, r.offset) for (r, _) in others.collect()) == sorted(
+        place for place in every if place not in places
+    )
