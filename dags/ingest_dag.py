@@ -3,7 +3,8 @@
 **What.** Each run publishes one batch. `plan` chooses exact offset ranges after the recovery point,
 which it reads from the table. `stage` appends those records to a staging branch with Spark. `check`
 checks the staged rows: error budget, record counts, expectations. `publish` makes rows and offsets
-visible in one commit. If the stream has a state table, `merge` then folds the changes into it.
+visible in one commit. If the stream has a state table, `merge` then folds the changes into it. Both
+update the asset of their table.
 With `batch: {tasks: one}` one task, `ingest`, does the first four steps.
 
 **When.** On `batch.schedule` of the stream file, at a second derived from the stream's name so that
@@ -37,7 +38,7 @@ from frazil.ingest.messages import BatchPlan, NothingToRead, Published, Staged, 
 from frazil.state_tables.messages import Merged
 from frazil.streams.models import Stream
 from frazil.streams.timestamps import spread
-from frazil_airflow.assets import table_asset
+from frazil_airflow.assets import state_assets, table_asset
 from frazil_airflow.dag_loading import load_streams_to_parse
 from frazil_airflow.tasks import RUN_TYPES, dag_tags, frazil_task, log_result, task_defaults
 
@@ -127,7 +128,7 @@ def plan_or_review(work: "Workspace") -> BatchPlan | NothingToRead:
 
 @frazil_task
 def merge(stream: str, run_id: str) -> Merged:
-    """Bring the state table to the newest changes; a failure stops no batch."""
+    """Bring the state table up to date, and update its asset; a failure stops no batch."""
     from frazil.state_tables.merge import merge_changes
     from frazil.workspace import open_workspace
 
@@ -158,8 +159,10 @@ def ingest_dag(stream: Stream) -> None:
         first, done = one_task(stream) if stream.batch.tasks == "one" else four_tasks(stream)
         if stream.table.state is not None and stream.merge.schedule == "each_batch":
             # A batch that an earlier run published and did not merge is merged without a new one.
-            rule = TriggerRule.NONE_FAILED
-            done >> merge.override(priority_weight=5, pool=pool, trigger_rule=rule)(name)
+            rule, outlets = TriggerRule.NONE_FAILED, state_assets(stream)
+            done >> merge.override(
+                priority_weight=5, pool=pool, trigger_rule=rule, outlets=outlets
+            )(name)
         if stream.batch.is_continuous:
             from frazil_airflow.record_trigger import WaitForRecords
 

@@ -20,6 +20,7 @@ rows again, with the same result.
 """
 
 from frazil.state_tables.messages import Merged, MergePreview
+from frazil_airflow.assets import MERGED
 from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import MergeForm, Params, flag_param, read_form
 from frazil_airflow.tasks import frazil_task
@@ -58,4 +59,4 @@ def merge(params: Params, run_id: str) -> Merged:
 )
 def merge_stream() -> None:
     """Preview, then merge."""
-    preview() >> merge()
+    preview() >> merge.override(outlets=[MERGED])()

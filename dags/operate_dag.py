@@ -29,6 +29,7 @@ from frazil.messages import Message
 from frazil.recovery.messages import RecoveryPlan
 from frazil.streams.models import Stream
 from frazil_airflow.approval import RollBack
+from frazil_airflow.assets import MERGED
 from frazil_airflow.dag_loading import load_function, load_operated_streams
 from frazil_airflow.manual_dag import manual_dag
 from frazil_airflow.params import (
@@ -193,7 +194,8 @@ def operate_dag(stream: Stream) -> None:
             plan=plan_of,
             doc_md="Roll back, if that is the action, once a second person has approved it.",
         )
-        begun >> rewind >> finish(name, begun)
+        outlets = [] if stream.table.state is None else [MERGED]
+        begun >> rewind >> finish.override(outlets=outlets)(name, begun)
 
     # Added last, as in the DAGs of maintenance: otherwise each task copies the form.
     operate.params.update(FORM if stream.table.state is None else STATE_FORM)

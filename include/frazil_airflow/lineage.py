@@ -1,4 +1,4 @@
-"""OpenLineage: the topic and the table of a published batch, for Airflow's provider.
+"""OpenLineage: what a published batch or a merge read and wrote, for Airflow's provider.
 
 The provider calls a task's method after it has run, if a transport is configured; nothing of it is
 imported otherwise. Names follow OpenLineage's conventions, so that lineage of other tools meets it:
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import urlparse
 
 from frazil.ingest.messages import Published
+from frazil.ledger.keys import KAFKA_COLUMN
+from frazil.state_tables.messages import MergeCounts, Merged
 from frazil.streams.column_types import format_type
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset
     from openlineage.client.facet_v2 import DatasetFacet, InputDatasetFacet, JobFacet, RunFacet
     from openlineage.client.generated.column_lineage_dataset import ColumnLineageDatasetFacet
+    from pyiceberg.table import Table
 
     from frazil.streams.models import Stream
     from frazil.workspace import Workspace
@@ -27,13 +30,22 @@ Name = tuple[str, str]
 """Namespace and name of a dataset."""
 
 
-def describe_lineage(published: Published) -> "Lineage":
-    """Describe what a published batch read and wrote: names, offsets, snapshot, columns, counts."""
-    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
+def describe_lineage(done: Published | Merged) -> "Lineage | None":
+    """Describe what was read and written: names, offsets or snapshots, columns, counts.
 
+    None for a merge that had nothing to do.
+    """
     from frazil.workspace import open_workspace  # noqa: PLC0415 - heavy, and rare
 
-    work = open_workspace(published.stream, "lineage")
+    work = open_workspace(done.stream, "lineage")
+    return (
+        _describe_batch(work, done) if isinstance(done, Published) else _describe_merge(work, done)
+    )
+
+
+def _describe_batch(work: "Workspace", published: Published) -> "Lineage":
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
+
     servers = work.kafka_config.get("bootstrap.servers", "")
     topics = {topic: name_topic(servers, topic) for topic in published.ranges}
     inputs: list[InputDataset | OutputDataset] = [
@@ -78,6 +90,84 @@ def _describe_topic(published: Published, topic: str, name: Name) -> "InputDatas
     )
 
 
+def _describe_merge(work: "Workspace", merged: Merged) -> "Lineage | None":
+    """Describe the change table that a merge read, and the state table that it wrote."""
+    from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - optional
+    from openlineage.client.event_v2 import InputDataset  # noqa: PLC0415 - optional
+    from openlineage.client.facet_v2 import input_statistics_input_dataset  # noqa: PLC0415 - optional
+
+    if merged.counts is None:
+        return None
+    stream = work.stream
+    changes = work.store.load(stream.table.name)
+    name, columns = name_location(changes.location()), _list_columns(changes)
+    version = _describe_version(stream, stream.table.name, merged.change_snapshot, columns)
+    counted = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
+        rowCount=merged.counts.changes
+    )
+    read = InputDataset(*name, facets=version, inputFacets={"inputStatistics": counted})
+    written = _describe_state(work, merged, merged.counts, dict.fromkeys(columns, name))
+    return OperatorLineage(inputs=[read], outputs=[written])
+
+
+def _describe_state(
+    work: "Workspace", merged: Merged, counts: MergeCounts, sources: Mapping[str, Name]
+) -> "OutputDataset":
+    """Describe a merged state table; `sources` are the tables that columns come from."""
+    from openlineage.client import facet_v2 as facets  # noqa: PLC0415 - optional
+    from openlineage.client.event_v2 import OutputDataset  # noqa: PLC0415 - optional
+
+    lineage, stream = facets.column_lineage_dataset, work.stream
+    state = work.store.load(merged.table)
+    columns = _list_columns(state)
+    traced = {
+        name: lineage.Fields([lineage.InputField(*sources[name], name)])
+        for name in columns
+        if name in sources
+    }
+    # Not beside each other: a facet has a field `_deleted` of its own.
+    told = {"counts": counts.model_dump(), "rebuilt": merged.rebuilt}
+    facet = facets.DatasetFacet().with_additional_properties(**told)
+    described: dict[str, DatasetFacet] = {
+        **_describe_version(stream, merged.table, merged.snapshot_id, columns),
+        "columnLineage": lineage.ColumnLineageDatasetFacet(traced),
+        "frazil_merge": cast("DatasetFacet", facet),
+    }
+    counted = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=counts.count_written(marks=stream.table.deletes == "mark")
+    )
+    return OutputDataset(
+        *name_location(state.location()),
+        facets=described,
+        outputFacets={"outputStatistics": counted},
+    )
+
+
+def _list_columns(table: "Table") -> dict[str, str]:
+    """Return the types of a table's columns without `_kafka`, as stream files write them."""
+    from frazil.iceberg.table_schema import to_columns  # noqa: PLC0415 - heavy, and rare
+
+    fields = (field for field in table.schema().fields if field.name != KAFKA_COLUMN)
+    return {column.name: format_type(column.type) for column in to_columns(fields)}
+
+
+def _describe_version(
+    stream: "Stream", name: str, snapshot_id: int | None, columns: Mapping[str, str]
+) -> "dict[str, DatasetFacet]":
+    """Describe a snapshot of a table: its name in the catalog, columns and id."""
+    from openlineage.client import facet_v2 as facets  # noqa: PLC0415 - optional
+
+    catalog = f"iceberg://{stream.table.connection}"
+    identifier = facets.symlinks_dataset.Identifier(catalog, name, "TABLE")
+    fields = [facets.schema_dataset.SchemaDatasetFacetFields(*each) for each in columns.items()]
+    return {
+        "schema": facets.schema_dataset.SchemaDatasetFacet(fields),
+        "symlinks": facets.symlinks_dataset.SymlinksDatasetFacet([identifier]),
+        "storage": facets.storage_dataset.StorageDatasetFacet("iceberg", "parquet"),
+        "version": facets.dataset_version_dataset.DatasetVersionDatasetFacet(str(snapshot_id)),
+    }
+
+
 def _describe_table(
     work: "Workspace", published: Published, topics: Mapping[str, Name]
 ) -> "OutputDataset":
@@ -90,20 +180,9 @@ def _describe_table(
     table = work.store.load(published.table)
     batch = {"batch_id": published.batch_id, "epoch": published.epoch}
     facet = facets.DatasetFacet().with_additional_properties(**batch)
-    identifier = facets.symlinks_dataset.Identifier(
-        f"iceberg://{stream.table.connection}", published.table, "TABLE"
-    )
-    columns = [
-        facets.schema_dataset.SchemaDatasetFacetFields(column.name, format_type(column.type))
-        for column in stream.parsed_columns
-    ]
+    columns = {column.name: format_type(column.type) for column in stream.parsed_columns}
     described: dict[str, DatasetFacet] = {
-        "schema": facets.schema_dataset.SchemaDatasetFacet(columns),
-        "symlinks": facets.symlinks_dataset.SymlinksDatasetFacet([identifier]),
-        "storage": facets.storage_dataset.StorageDatasetFacet("iceberg", "parquet"),
-        "version": facets.dataset_version_dataset.DatasetVersionDatasetFacet(
-            str(published.snapshot_id)
-        ),
+        **_describe_version(stream, published.table, published.snapshot_id, columns),
         "columnLineage": _trace_columns(stream, topics),
         "frazil_batch": cast("DatasetFacet", facet),
     }

@@ -22,6 +22,7 @@ from frazil.errors import (
 )
 from frazil.ingest.messages import Published
 from frazil.messages import Message, errors_of_forms
+from frazil.state_tables.messages import Merged
 from frazil.streams.models import Stream
 from frazil_airflow.assets import announce_snapshot
 from frazil_airflow.connections import use_airflow_connections
@@ -64,7 +65,7 @@ class FrazilTask(DecoratedOperator):
 
     custom_operator_name = "@frazil_task"
     _is_running = False
-    _published: Published | None = None
+    _done: Published | Merged | None = None
 
     def execute(self, context: Context) -> object:
         """Call the function with the context values that it names; return its result as JSON.
@@ -101,16 +102,16 @@ class FrazilTask(DecoratedOperator):
         if isinstance(result, Message) and result.ends_run:
             context["task"].outlets = []  # the task succeeds, and the table has nothing new
             raise skip_downstream(self)
-        if isinstance(result, Published):
+        if isinstance(result, Published | Merged):
             announce_snapshot(result, context)
-            self._published = result
+            self._done = result
         return answer
 
     def get_openlineage_facets_on_complete(self, _: object) -> "Lineage | None":
-        """Describe the published batch for OpenLineage; its provider calls this if it is in use."""
+        """Describe batch or merge for OpenLineage; its provider calls this if it is in use."""
         from frazil_airflow.lineage import describe_lineage  # noqa: PLC0415 - heavy, and rare
 
-        return None if self._published is None else describe_lineage(self._published)
+        return None if self._done is None else describe_lineage(self._done)
 
     def on_kill(self) -> None:
         """Turn Airflow's SIGTERM into an exception, which ends the Spark client's process.

@@ -83,7 +83,7 @@ def test_a_stream_may_have_one_task_for_all_steps(write_stream: WriteStream, par
 
     upstream = {task.task_id: task.upstream_task_ids for task in dag.tasks}
     assert upstream == {"wait": set(), "ingest": {"wait"}, "merge": {"ingest"}}
-    assert [task.task_id for task in dag.tasks if task.outlets] == ["ingest"]
+    assert [task.task_id for task in dag.tasks if task.outlets] == ["ingest", "merge"]
     assert dag.get_task("ingest").priority_weight > 1  # before maintenance
 
 
@@ -98,6 +98,11 @@ def test_a_state_table_is_merged_behind_a_batch_and_without_new_records(
 
     assert merge.upstream_task_ids == {"publish"}
     assert merge.trigger_rule == TriggerRule.NONE_FAILED
+    uris = {task.task_id: [o.uri for o in task.outlets] for task in merge.dag.tasks}
+    assert {task: found for task, found in uris.items() if found} == {
+        "publish": ["iceberg://iceberg_default/shop.orders__changes"],
+        "merge": ["iceberg://iceberg_default/shop.orders"],
+    }
 
 
 def test_a_state_table_that_is_merged_by_hand_is_merged_by_the_manual_dag_alone(
