@@ -140,17 +140,23 @@ class OffsetStatus(Report):
 
 
 class KeyStatus(Report):
-    """The changes that made the row of a key, or that deleted it; none if neither is known."""
+    """The changes that made the row of a key, or that deleted it; none if neither is known.
+
+    `found`: the state table has a row of the key. `deleted`: the key is deleted, by a recorded
+    delete or, with `deletes: mark`, by the mark of its row.
+    """
 
     table: str
     found: bool
+    deleted: bool = False
     changes: tuple[OffsetStatus, ...] = ()
     waiting: str = ""
 
     @property
     def text(self) -> str:
         """Describe where the key is, without its value."""
-        said = "row last changed by" if self.found else "deleted by"
+        said = ("marked as " if self.found else "") + "deleted by"
+        said = said if self.deleted else "row last changed by"
         lines = [
             f"{self.table}: {said} {describe_offset(c.topic, c.partition, c.offset)}, in "
             + (f"snapshot {c.snapshot_id} ({c.kind})" if c.found else f"no snapshot: {c.reason}")
@@ -296,9 +302,13 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
             values |= {MEMORY: position.memory} if position else {}
         newest = find_newest(table, select_key(table, values), len(work.stream.sequence))
         if newest is not None:
-            change = locate_offset(work, *newest)
+            found = name == state.name
             return KeyStatus(
-                table=name, found=name == state.name, changes=(change,), waiting=waiting
+                table=name,
+                found=found,
+                deleted=newest.is_marked or not found,
+                changes=(locate_offset(work, *newest.place),),
+                waiting=waiting,
             )
     return KeyStatus(table=state.name, found=False, waiting=waiting)
 

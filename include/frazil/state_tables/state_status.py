@@ -1,7 +1,7 @@
 """How far a state table has folded its changes, for people."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from frazil.ledger.recovery_point import History, for_reading
 from frazil.messages import Report, count_noun
 from frazil.schemas.partition_evolution import compare_partitions
 from frazil.state_tables.merge_rules import (
+    DELETED_AT,
     find_merged,
     find_position,
     list_waiting,
@@ -34,6 +35,14 @@ from frazil.streams.state_sections import SEQUENCE
 from frazil.streams.timestamps import from_epoch_ms
 
 Place = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class NewestRow:
+    """Topic, partition and offset of the change behind a key; whether its row has the mark."""
+
+    place: Place
+    is_marked: bool
 
 
 class StateStatus(Report):
@@ -167,8 +176,8 @@ def describe_merge(summary: Mapping[str, str], stream: str) -> str:
     return f"{position.counts.text}{why}"
 
 
-def find_newest(table: Table, wanted: RowsToDelete, sequence: int) -> Place | None:
-    """Return topic, partition and offset of the wanted row; None if there is none.
+def find_newest(table: Table, wanted: RowsToDelete, sequence: int) -> NewestRow | None:
+    """Return where the wanted row is from, and whether it is marked; None if there is none.
 
     A key that was deleted twice has two recorded deletes, of which the newest counts. `sequence` is
     the number of values that decide before the coordinates.
@@ -181,7 +190,7 @@ def find_newest(table: Table, wanted: RowsToDelete, sequence: int) -> Place | No
         return flags
 
     names = [field.name for field in table.schema().fields]
-    columns = (*wanted.columns, *([SEQUENCE] if SEQUENCE in names else []))
+    columns = (*wanted.columns, *(name for name in (SEQUENCE, DELETED_AT) if name in names))
     held = collect_offsets(find_rows(table, replace(wanted, columns=columns, flag=flag)))
     places = {(t, p, int(offset)) for (t, p), offsets in held.items() for offset in offsets}
     rows = (row for each in kept for row in each.to_pylist())
@@ -189,10 +198,12 @@ def find_newest(table: Table, wanted: RowsToDelete, sequence: int) -> Place | No
     return choose_newest(visible, sequence if SEQUENCE in names else 0)
 
 
-def choose_newest(rows: Iterable[Mapping[str, Any]], sequence: int) -> Place | None:
-    """Return the place of the newest row: by the sequence, then by coordinates, as in a merge."""
+def choose_newest(rows: Iterable[Mapping[str, Any]], sequence: int) -> NewestRow | None:
+    """Return the newest row: by the sequence, then by coordinates, as in a merge."""
     newest = max(rows, key=lambda row: _read_order(row, sequence), default=None)
-    return None if newest is None else _read_place(newest)
+    if newest is None:
+        return None
+    return NewestRow(_read_place(newest), is_marked=newest.get(DELETED_AT) is not None)
 
 
 def _read_order(row: Mapping[str, Any], sequence: int) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.lake import append
-from support.state_lake import Change, StateLake, make_state_lake
+from support.state_lake import BIRTH, Change, StateLake, make_state_lake
 
 from frazil.errors import ConfigurationError
 from frazil.iceberg.table_view import TableView
@@ -132,7 +132,30 @@ def test_where_finds_the_change_behind_a_key(
     held = locate_key(work, [key])
 
     assert held.found == (outcome == "found")
+    assert held.deleted == text.startswith("deleted by")
     assert text in held.text
+
+
+def test_where_tells_that_a_marked_key_is_deleted(tmp_path: Path) -> None:
+    table = {"name": "states.customers", "mode": "upsert", "id_columns": ["id"]}
+    mark = {"cdc_field": "op", "deletes": "mark"}
+    lake = make_state_lake(StateLake, tmp_path, "customers", table=table | mark)
+    lake.produce(0, Change(1, "c", 1), Change(1, "d", 2), Change(2, "c", 1))
+    lake.ingest_all()
+    place = {"topic": "orders", "partition": 0}
+    rows = [
+        {"id": key, "at": 2, "_deleted_at": deleted_at, "_kafka": {**place, "offset": offset}}
+        for key, deleted_at, offset in ((1, BIRTH, 1), (2, None, 2))
+    ]
+    lake.put_state(rows, lake.position(COUNTS))
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work)["store"] = lake.store
+
+    marked, alive = (locate_key(work, [f"id={key}"]) for key in (1, 2))
+
+    assert "states.customers: marked as deleted by orders:0:1, in snapshot" in marked.text
+    assert "states.customers: row last changed by orders:0:2, in snapshot" in alive.text
+    assert [(held.found, held.deleted) for held in (marked, alive)] == [(True, True), (True, False)]
 
 
 def test_a_delete_that_only_a_memory_of_before_has_is_not_told(
