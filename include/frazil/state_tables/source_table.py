@@ -46,10 +46,13 @@ _TABLE = """SELECT c.oid::bigint, n.nspname, c.relname, c.relkind, row_security_
   has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = %s AND c.relname = %s"""
+# The base of a domain may be a domain itself.
 _COLUMNS = """SELECT a.attname, COALESCE(e.typname, b.typname),
   format_type(a.atttypid, a.atttypmod), COALESCE(e.typtype, b.typtype) = 'e', e.oid IS NOT NULL
-  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-  JOIN pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
+  FROM pg_attribute a CROSS JOIN LATERAL (
+    WITH RECURSIVE bases AS (SELECT t.* FROM pg_type t WHERE t.oid = a.atttypid
+      UNION ALL SELECT t.* FROM bases JOIN pg_type t ON t.oid = bases.typbasetype)
+    SELECT * FROM bases WHERE typtype <> 'd') b
   LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
   WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 _SLOTS = """SELECT count(*), count(*) FILTER (WHERE active) FROM pg_replication_slots

@@ -120,7 +120,8 @@ def pair_columns(
 ) -> Pairings:
     """Pair the columns of a stream file with those of the source table.
 
-    `ids` are the columns of the key, `state` those that the state table has.
+    `ids` are the columns of the key, `state` those that the state table has. A column of the source
+    that the stream file does not read is skipped too.
 
     Raises:
         IncompatibleTableError: a column of the key cannot be compared.
@@ -128,6 +129,7 @@ def pair_columns(
     by_name, have = {each.name: each for each in source}, frozenset(state)
     found: dict[str, Pairing] = {}
     skipped: dict[str, str] = {}
+    columns = tuple(columns)
     for column in columns:
         if column.name not in have:
             skipped[column.name] = "the state table has no such column yet"
@@ -144,8 +146,20 @@ def pair_columns(
                 f"column {name} of the key cannot be compared: {skipped.get(name, 'unknown')}",
                 "name the source table by --table, or correct value.columns in the stream file",
             )
+    skipped |= _list_unread(columns, by_name)
     values = tuple(pairing for name, pairing in found.items() if name not in ids)
     return Pairings(tuple(found[name] for name in ids), values, skipped)
+
+
+def _list_unread(columns: Sequence[Column], by_name: Mapping[str, SourceColumn]) -> dict[str, str]:
+    """List the columns that only the source has, with the reason why they are not compared."""
+    own = {column.name for column in columns}  # a column of this name may read another field
+    return {
+        f"{field} of the source" if field in own else field: (
+            f"only the source table has it: {by_name[field].shown}"
+        )
+        for field in sorted(by_name.keys() - {column.field for column in columns})
+    }
 
 
 def _pair(column: Column, source: SourceColumn) -> Pairing | None:

@@ -44,13 +44,14 @@ TYPES = {
     "mood": ("mood", "string"),
     "ip": ("inet", "string"),
     "n": ("positive", "long"),
+    "few": ("few", "long"),
 }
 FILL = """INSERT INTO types (name, b, bal, free, real4, real8, d, ts, tz, words, nums, days, raw,
-  mood, ip, n) SELECT 'n' || i, i % 2 = 0, i * 1.25, i / 8.0, i / 8.0, i / 3.0,
+  mood, ip, n, few) SELECT 'n' || i, i % 2 = 0, i * 1.25, i / 8.0, i / 8.0, i / 3.0,
   DATE '2026-01-01' - i * 400,
   TIMESTAMP '2026-01-01 01:02:03.456789' - i * INTERVAL '401 days 1 s',
   TIMESTAMPTZ '2026-01-01 01:02:03.4+02' - i * INTERVAL '300 days', ARRAY['a,b', NULL, '"', ''],
-  ARRAY[i / 8.0, NULL], ARRAY[DATE '1969-12-31'], decode('00ff', 'hex'), 'sad', '10.0.0.1', i
+  ARRAY[i / 8.0, NULL], ARRAY[DATE '1969-12-31'], decode('00ff', 'hex'), 'sad', '10.0.0.1', i, i
   FROM generate_series(1, 300) AS i"""
 
 
@@ -59,6 +60,7 @@ def database() -> Iterator[Database]:
     with start_postgres() as database:
         database.ask("CREATE TYPE mood AS ENUM ('sad', 'happy')")
         database.ask("CREATE DOMAIN positive AS bigint CHECK (VALUE > 0)")
+        database.ask("CREATE DOMAIN few AS positive CHECK (VALUE < 1000)")
         yield database
 
 
@@ -303,6 +305,16 @@ def test_columns_that_the_source_lacks_are_named(lab: SourceLab) -> None:
 
     assert check.counts == KeyCounts(equal=10)
     assert check.not_compared == {"doc": "the source table has no column doc"}
+
+
+def test_columns_that_only_the_source_has_are_named(lab: SourceLab) -> None:
+    lab.database.ask("ALTER TABLE items ADD price numeric DEFAULT 1")
+
+    check = lab.verify()
+
+    assert check.verdict == "equal"
+    assert check.not_compared == {"price": "only the source table has it: numeric"}
+    assert "not compared: price: only the source table has it" in check.text
 
 
 def test_rows_that_row_security_hides_are_not_called_extra(

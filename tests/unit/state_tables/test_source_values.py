@@ -199,7 +199,12 @@ def test_a_column_that_one_side_lacks_is_named() -> None:
         parse_column("new", "string"),
         parse_column("gone", "string"),
     ]
-    have = [SourceColumn("Id", "int8", "bigint"), SourceColumn("new", "text", "text")]
+    have = [
+        SourceColumn("Id", "int8", "bigint"),
+        SourceColumn("new", "text", "text"),
+        SourceColumn("price", "numeric", "numeric(9,2)"),
+        SourceColumn("id", "text", "text"),
+    ]
 
     pairings = pair_columns(columns, ["id"], ["id", "gone"], have)
 
@@ -207,6 +212,8 @@ def test_a_column_that_one_side_lacks_is_named() -> None:
     assert pairings.skipped == {
         "new": "the state table has no such column yet",
         "gone": "the source table has no column gone",
+        "price": "only the source table has it: numeric(9,2)",
+        "id of the source": "only the source table has it: text",
     }
 
 
