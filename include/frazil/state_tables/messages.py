@@ -6,6 +6,7 @@ from pydantic import Field
 
 from frazil.ledger.offsets import Runs
 from frazil.messages import Message, MessagePart, Report, count_noun
+from frazil.streams.change_events import LSN
 
 
 class MergeCounts(MessagePart):
@@ -201,6 +202,7 @@ class SourceCheck(Report):
     """A state table compared with its source; `columns` counts the differing values of each.
 
     `lsn` is the source's at the last look, `position` that which the state had reached, if known.
+    `sequence` is that of the stream's order; empty for the order of Kafka.
     `keys` has examples of each kind of finding and is only filled on request.
     """
 
@@ -214,6 +216,7 @@ class SourceCheck(Report):
     looks: int
     lsn: str
     position: str | None = None
+    sequence: tuple[str, ...] = ()
     compared: tuple[str, ...] = ()
     not_compared: dict[str, str] = {}
     columns: dict[str, int] = {}
@@ -251,5 +254,15 @@ class SourceCheck(Report):
             f"`frazil audit {self.stream}` shows whether the state is the fold of its changes: if "
             f"not, `frazil merge {self.stream} --rebuild`; if it is, changes were lost before "
             f"Kafka or are dead letters (`frazil dead-letters {self.stream}`): let the connector "
-            "take a snapshot of the table again"
+            f"take a {self._needed_snapshot}"
+        )
+
+    @property
+    def _needed_snapshot(self) -> str:
+        """Return which snapshot brings missing and different rows, whatever the state has."""
+        if LSN not in self.sequence:
+            return "snapshot of the table again"
+        return (
+            "blocking snapshot of the table; rows of an incremental one have no LSN, so by "
+            f"`order: {{sequence_by: {LSN}}}` they are older than any other event of their key"
         )

@@ -371,6 +371,7 @@ def _report(
         looks=check.looks,
         lsn=format_lsn(now.lsn),
         position=None if now.position is None else format_lsn(now.position),
+        sequence=stream.sequence,
         compared=tuple(pairing.name for pairing in check.pairings.all),
         not_compared=dict(check.pairings.skipped),
         columns=dict(check.columns),

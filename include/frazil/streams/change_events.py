@@ -20,7 +20,8 @@ SOURCE_TYPE = (
 )
 FROM_KEY = "_from_debezium_key_"
 """Stands for the columns of a table's key that are those of the events' keys."""
-SOURCE_SEQUENCES = (f"{SOURCE}.lsn", f"{SOURCE}.ts_ms")
+LSN = f"{SOURCE}.lsn"
+SOURCE_SEQUENCES = (LSN, f"{SOURCE}.ts_ms")
 """Fields of `_source` by which changes can be ordered: integers of at least 0, or null."""
 EVENT_COLUMNS = {
     OP: f'string! from "{FIELD_PREFIX}{OP}"',

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +24,7 @@ from frazil.state_tables.messages import KeyCounts
 from frazil.state_tables.source_values import SourceColumn, pair_columns
 from frazil.state_tables.state_rows import StateRows, find_source
 from frazil.streams.column_types import parse_column
+from frazil.streams.state_sections import SequenceBy
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PROGRAMS, reason=MISSING)]
 COLUMNS = {"id": "long!", "name": "string", "doc": "string"}
@@ -154,6 +156,21 @@ def test_each_kind_of_planted_difference_is_found(lab: SourceLab) -> None:
     }
     assert check.looks > 1
     assert check.next_step.startswith("`frazil audit items`")
+    assert check.next_step.endswith("let the connector take a snapshot of the table again")
+
+
+def test_where_the_log_orders_the_changes_a_snapshot_whose_rows_have_an_lsn_is_named(
+    lab: SourceLab,
+) -> None:
+    by_log = {"order": SequenceBy(sequence_by=("_source.lsn",))}
+    lab.lake = replace(lab.lake, stream=lab.lake.stream.model_copy(update=by_log))
+    lab.database.ask("UPDATE items SET doc = 'x' WHERE id = 3")
+
+    check = lab.verify()
+
+    assert check.verdict == "different"
+    assert "take a blocking snapshot of the table" in check.next_step
+    assert "rows of an incremental one have no LSN" in check.next_step
 
 
 def test_without_proof_and_with_changes_on_their_way_nothing_is_called_different(
