@@ -158,22 +158,26 @@ def sum_up_days(
     maintained: Sequence[MaintenanceCost],
     prices: Prices | None,
     merges: Sequence[BatchCost] = (),
+    others: Sequence[Sequence[TableSizes]] = (),
 ) -> list[DayCost]:
-    """Sum up each day from the first snapshot to the last, including days without a batch."""
+    """Sum up each day from the first snapshot to the last, including days without a batch.
+
+    `others` are the sizes of the stream's other tables.
+    """
     if not snapshots:
         return []
     days = [_day(snapshot.at) for snapshot in snapshots]
     steps = [*(step.at for step in maintained), *(merge.at for merge in merges)]
     days += [day for at in steps if (day := _day(at)) > max(days)]
     first, number = min(days), (max(days) - min(days)).days + 1
-    found, newest = [], min(snapshots, key=lambda s: s.at)
+    found, tables = [], [snapshots, *filter(None, others)]
     for day in (first + timedelta(days=index) for index in range(number)):
         own = [b for b in batches if _day(b.at) == day]
         seen = [s for s in snapshots if _day(s.at) == day]
-        newest = max([newest, *seen], key=lambda s: s.at)
+        live = [_find_newest(sizes, day) for sizes in tables]
         merged = [merge for merge in merges if _day(merge.at) == day]
         maintained_ms = sum(step.cpu_ms for step in maintained if _day(step.at) == day)
-        found.append(_sum_up(own, seen, newest, merged, day, maintained_ms / 1000))
+        found.append(_sum_up(own, seen, live, merged, day, maintained_ms / 1000))
     if prices is not None:
         return [day.model_copy(update={"money": price_day(day, prices)}) for day in found]
     return found
@@ -183,10 +187,16 @@ def _day(at: datetime) -> date:
     return at.astimezone(UTC).date()
 
 
+def _find_newest(sizes: Sequence[TableSizes], day: date) -> TableSizes:
+    """Return the newest sizes of a table at the end of a day, or the first ones that are known."""
+    known = [each for each in sizes if _day(each.at) <= day]
+    return max(known, key=lambda s: s.at) if known else min(sizes, key=lambda s: s.at)
+
+
 def _sum_up(
     own: Sequence[BatchCost],
     seen: Sequence[TableSizes],
-    newest: TableSizes,
+    live: Sequence[TableSizes],
     merged: Sequence[BatchCost],
     day: date,
     maintenance_cpu_seconds: float,
@@ -205,8 +215,8 @@ def _sum_up(
         requests=sum(b.requests for b in own),
         commits=len(seen),
         bytes_by_others=sum(s.bytes_written for s in seen if not s.is_batch),
-        bytes_live=newest.bytes_live,
-        files_live=newest.files_live,
+        bytes_live=sum(s.bytes_live for s in live),
+        files_live=sum(s.files_live for s in live),
         merges=len(merged),
         merge_cpu_seconds=sum(m.total_cpu_ms for m in merged) / 1000,
         merge_bytes_written=sum(m.bytes_written for m in merged),

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from frazil.events import read_notes
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
@@ -68,28 +67,29 @@ def read_cost(
     history = (view or TableView(work.store, name)).history
     entries = list(_read_since(history, since))
     batches = [_describe_batch(entry) for entry in entries if _is_batch(entry, stream)]
-    sizes = [_describe(entry, stream) for entry in entries]
-    upkeep, merges = list(read_maintenance(work, since)), list(read_merges(work, since))
+    upkeep, others = list(read_maintenance(work, since)), _find_others(work)
+    merges = [merge for other in others for merge in read_merges(other, since)]
+    read = (entries, *(_read_known(other, since) for other in others))
+    sizes, *held = ([_describe(entry, stream) for entry in each] for each in read)
     report = CostReport(
         stream=stream,
         table=name,
         since=since,
         until=until,
         currency=prices.currency if prices else None,
-        days=tuple(sum_up_days(batches, sizes, upkeep, prices, merges)),
+        days=tuple(sum_up_days(batches, sizes, upkeep, prices, merges, held)),
     )
     if not batches:
         return report
-    fit = fit_fixed_cost(choose_points(batches))
-    not_counted = (*describe_unmeasured(batches), *NEVER_COUNTED)
-    report = report.model_copy(update={"fit": fit, "not_counted": not_counted})
+    fit, unmeasured = fit_fixed_cost(choose_points(batches)), describe_unmeasured(batches)
+    update: dict[str, object] = {"fit": fit, "not_counted": (*unmeasured, *NEVER_COUNTED)}
     # Only ingest batches depend on the interval; a replay or backfill is done once.
     live = [_describe_batch(e) for e in entries if _is_batch(e, stream) and _is_live(e)]
-    if not live:
-        return report
-    rates = average_day(live, until - min(batch.at for batch in live))
-    estimates = tuple(estimate_other_freshness(rates, fit, factor, prices) for factor in FACTORS)
-    return report.model_copy(update={"what_if": estimates})
+    if live:
+        rates = average_day(live, until - min(batch.at for batch in live))
+        found = tuple(estimate_other_freshness(rates, fit, factor, prices) for factor in FACTORS)
+        update["what_if"] = found
+    return report.model_copy(update=update)
 
 
 def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCost]:
@@ -102,12 +102,24 @@ def read_maintenance(work: Workspace, since: datetime) -> Iterator[MaintenanceCo
             yield MaintenanceCost(event.at, sum(used))
 
 
-def read_merges(work: Workspace, since: datetime) -> Iterator[BatchCost]:
-    """Read the cost of the merges from the state table's snapshots; none without a state table."""
+def _find_others(work: Workspace) -> list[History]:
+    """Return the histories of the state table and its delete memory, as far as they exist."""
     state = work.stream.table.state
-    if state is None or work.store.find(state.name) is None:
-        return
-    _, history = load_with_history(work.store, state.name)
+    names = () if state is None else (state.name, state.deletes_name)
+    views = (TableView(work.store, name) for name in names)
+    return [view.history for view in views if view.found is not None]
+
+
+def _read_known(history: History, since: datetime) -> Iterator[LedgerEntry]:
+    """Yield the snapshots since an instant, and the one before, whose sizes held until then."""
+    for entry in walk_ancestors(history):
+        yield entry
+        if from_epoch_ms(entry.committed_at_ms) < since:
+            return
+
+
+def read_merges(history: History, since: datetime) -> Iterator[BatchCost]:
+    """Read the cost of the merges from the snapshots of a state table; other tables have none."""
     for entry in _read_since(history, since):
         if entry.summary.get(keys.KIND) != keys.MERGE:
             continue

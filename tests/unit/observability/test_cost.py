@@ -7,7 +7,9 @@ import pytest
 from conftest import REPO
 from hypothesis import given
 from hypothesis import strategies as st
+from support.dated_lake import Dated
 from support.lake import Lake
+from support.state_lake import Change, make_state_lake
 
 from frazil.errors import ConfigurationError
 from frazil.ingest.publishing import Marker, publish_marker
@@ -76,6 +78,19 @@ def test_merges_count_in_their_day_and_are_paid_for() -> None:
     assert (tuesday.merges, tuesday.merge_files_written) == (1, 3)
     assert monday.money is not None
     assert monday.money.written == 4.0
+
+
+def test_the_newest_size_of_a_streams_other_tables_is_live_and_paid_for() -> None:
+    state, deletes = [snapshot(1500, 300), snapshot(-5000, 100)], [snapshot(1505, 20)]
+    changes, prices = [snapshot(0, 40), snapshot(1500, 60)], Prices(storage_gb_month=30 * 10**9)
+
+    monday, tuesday, wednesday = sum_up_days([], changes, [], prices, (), [state, deletes, []])
+
+    assert (monday.bytes_live, tuesday.bytes_live) == (40 + 100 + 20, 40 + 100 + 20)
+    assert (wednesday.bytes_live, wednesday.files_live) == (60 + 300 + 20, 6 + 30 + 2)
+    assert wednesday.commits == 1
+    assert wednesday.money is not None
+    assert wednesday.money.storage == 380
 
 
 def test_what_others_wrote_is_told_apart_and_paid_for() -> None:
@@ -219,6 +234,25 @@ def test_a_wrong_price_is_named_by_field(tmp_path: Path, text: str | None, facts
 
     assert facts in refused.value.facts
     assert "docs/prices.yaml" in refused.value.next_step
+
+
+def test_state_table_and_delete_memory_are_live_too(tmp_path: Path) -> None:
+    lake = make_state_lake(Dated, tmp_path, "orders")
+    lake.produce(0, Change(1, "c", 1, "one"), Change(2, "c", 2, "two"), Change(2, "d", 3))
+    lake.ingest_all()
+    lake.merge()
+    work = Workspace(lake.stream, tmp_path, "test")
+    vars(work)["store"] = lake.store
+    between = datetime.now(UTC)
+    publish_marker(lake.store, lake.table, Marker(keys.CARRY, {}, lake.history.head, "later", {}))
+    names = (lake.stream.table.name, lake.state_name, f"{lake.state_name}__deletes")
+    sizes = [lake.store.load(name).inspect.files()["file_size_in_bytes"] for name in names]
+
+    for since in (between - timedelta(minutes=5), between):
+        report = read_cost(work, since, datetime.now(UTC), None)
+        assert report.days[-1].bytes_live == sum(sum(each.to_pylist()) for each in sizes)
+        assert report.days[-1].files_live == 3
+    lake.close()
 
 
 def test_a_backfill_is_in_its_day_and_not_in_another_freshness(lake: Lake, work: Workspace) -> None:
