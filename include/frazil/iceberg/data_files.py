@@ -1,7 +1,7 @@
 """Read rows and Kafka coordinates from data files: of a staged snapshot, or of a whole table."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -107,6 +107,29 @@ def flag_in(column: pa.ChunkedArray, values: pa.Array) -> NDArray[np.bool_]:
     return flags
 
 
+def flag_whole(sets: Mapping[str, pa.Array], rows: pa.Table) -> NDArray[np.bool_]:
+    """Flag the rows whose values in all columns are those of one key (one position of the sets).
+
+    Keys are numbered column by column; renumbering keeps the numbers below the number of keys.
+    """
+    flags = np.ones(len(rows), dtype=np.bool_)
+    given = np.zeros(len(next(iter(sets.values()))), dtype=np.int64)
+    numbers = np.zeros(len(rows), dtype=np.int64)
+    for column, values in sets.items():
+        plain = to_comparable(read_column(rows, column))
+        typed = values.cast(plain.type)
+        distinct = typed.unique()
+        position = pc.index_in(plain, value_set=distinct).fill_null(-1).to_numpy()
+        flags &= position >= 0
+        numbers = numbers * len(distinct) + position
+        pairs = given * len(distinct) + pc.index_in(typed, value_set=distinct).to_numpy()
+        known, given = np.unique(pairs, return_inverse=True)
+        numbers_at = np.searchsorted(known, numbers).clip(max=len(known) - 1)
+        flags &= known[numbers_at] == numbers
+        numbers = numbers_at
+    return flags
+
+
 def to_comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return uuids as bytes, which Arrow compares."""
     return column.cast(pa.binary(16)) if isinstance(column.type, pa.UuidType) else column
@@ -208,6 +231,17 @@ def split_coordinates(coordinates: pa.StructArray) -> Iterator[tuple[str, int, N
         for partition in pc.unique(partitions.filter(of_topic)).to_pylist():
             own = pc.and_(of_topic, pc.equal(partitions, partition))
             yield topic, partition, offsets.filter(own).to_numpy(zero_copy_only=False)
+
+
+def flag_partition(coordinates: pa.StructArray, partition: Partition) -> NDArray[np.bool_]:
+    """Flag the coordinates of one partition."""
+    topic, number = (
+        pc.equal(coordinates.field(name), value)
+        for name, value in zip(_KAFKA_FIELDS, partition, strict=False)
+    )
+    own = pc.fill_null(pc.and_(topic, number), False)  # noqa: FBT003 - Arrow's signature
+    flags: NDArray[np.bool_] = own.to_numpy(zero_copy_only=False)
+    return flags
 
 
 def read_coordinates(table: Table, snapshot_id: int) -> Coordinates:

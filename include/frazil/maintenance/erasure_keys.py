@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, In, Or
 from pyiceberg.expressions.literals import (
     AboveMax,
@@ -46,7 +45,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.datetime import datetime_to_micros
 
 from frazil.errors import ConfigurationError
-from frazil.iceberg.data_files import flag_in, read_column, to_arrow, to_comparable
+from frazil.iceberg.data_files import flag_in, flag_whole, read_column, to_arrow
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.manifests import can_skip_files
 from frazil.iceberg.row_changes import RowsToDelete
@@ -286,7 +285,7 @@ def _list_searches(
             yield (
                 {n: [key[i] for key in whole] for i, (n, _) in enumerate(versions)},
                 And,
-                _flag_whole,
+                flag_whole,
             )
 
 
@@ -318,29 +317,6 @@ def _join(join: type[And] | type[Or], parts: Iterable[RowsToDelete]) -> BooleanE
 def _flag_values(combine: np.ufunc, sets: Sets, rows: pa.Table) -> Flags:
     found = [flag_in(read_column(rows, column), values) for column, values in sets.items()]
     flags: Flags = combine.reduce(found)
-    return flags
-
-
-def _flag_whole(sets: Sets, rows: pa.Table) -> Flags:
-    """Flag the rows whose values in all columns are those of one key (one position of the sets).
-
-    Keys are numbered column by column; renumbering keeps the numbers below the number of keys.
-    """
-    flags = np.ones(len(rows), dtype=np.bool_)
-    given = np.zeros(len(next(iter(sets.values()))), dtype=np.int64)
-    numbers = np.zeros(len(rows), dtype=np.int64)
-    for column, values in sets.items():
-        plain = to_comparable(read_column(rows, column))
-        typed = values.cast(plain.type)
-        distinct = typed.unique()
-        position = pc.index_in(plain, value_set=distinct).fill_null(-1).to_numpy()
-        flags &= position >= 0
-        numbers = numbers * len(distinct) + position
-        pairs = given * len(distinct) + pc.index_in(typed, value_set=distinct).to_numpy()
-        known, given = np.unique(pairs, return_inverse=True)
-        numbers_at = np.searchsorted(known, numbers).clip(max=len(known) - 1)
-        flags &= known[numbers_at] == numbers
-        numbers = numbers_at
     return flags
 
 

@@ -23,6 +23,7 @@ from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.data_files import flag_partition
 from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.iceberg.live_files import Flags
 from frazil.iceberg.row_changes import (
@@ -144,11 +145,11 @@ def select_rows_at(places: Coordinates) -> RowsToDelete:
 
     def flag(rows: pa.Table) -> Flags:
         kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
-        topics = kafka.field("topic").to_numpy(zero_copy_only=False)
-        numbers, offsets = (np.asarray(kafka.field(name)) for name in ("partition", "offset"))
+        offsets = np.asarray(kafka.field("offset"))
         flags = np.zeros(len(rows), dtype=np.bool_)
-        for (topic, number), listed in places.items():
-            flags |= (topics == topic) & (numbers == number) & np.isin(offsets, listed)
+        for partition, listed in places.items():
+            own = flag_partition(kafka, partition)
+            flags[own] = np.isin(offsets[own], listed)
         return flags
 
     last = max((int(listed.max()) for listed in places.values() if len(listed)), default=-1)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import IsNull
-from pyiceberg.table import Table
+from pyiceberg.table import DataScan, Table
 
 from frazil.errors import StageStaleError
 from frazil.failpoints import reach_failpoint
@@ -78,6 +78,7 @@ from frazil.state_tables.trim_rules import (
     PLACE,
     Trimming,
     choose_trimmed,
+    drop_headers,
     find_cut,
     find_holding,
     find_open,
@@ -221,7 +222,8 @@ def _read_folded(work: Workspace) -> _Folded | str:
     with translated_errors(f"reading {stream.table.name}"):
         scan = view.table.scan(snapshot_id=None if snapshot is None else position.snapshot_id)
         names = [field.name for field in scan.projection().fields]
-        changes = scan.select(*list_read_columns(stream, names)).to_arrow()
+        scan = scan.select(*list_read_columns(stream, names))
+        changes = _read_events(scan) if stream.value.change_events else scan.to_arrow()
     since = list_since(view.history, position.snapshot_id) or []
     removed = join_coordinates(parse_deleted(entry.summary) for entry in since)
     changes = changes.filter(pa.array(~select_rows_at(removed).flag(changes)))
@@ -229,6 +231,13 @@ def _read_folded(work: Workspace) -> _Folded | str:
     steps = trace_steps(replace(view.history, head=position.snapshot_id), stream.stream)
     open_letters = find_open(letters, steps)
     return _Folded(position, state.table, changes, view.history, open_letters)
+
+
+def _read_events(scan: DataScan) -> pa.Table:
+    """Read change events batch by batch: their headers would be most of what is held in memory."""
+    reader = scan.to_arrow_batch_reader()
+    parts = [drop_headers(pa.Table.from_batches([batch])) for batch in reader]
+    return pa.concat_tables(parts) if parts else reader.schema.empty_table()
 
 
 def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpiryReport:

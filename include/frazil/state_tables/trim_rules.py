@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.iceberg.data_files import split_coordinates
+from frazil.iceberg.data_files import flag_in, flag_partition, flag_whole, split_coordinates
 from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
 from frazil.ledger.coordinates import (
@@ -105,6 +105,21 @@ def list_read_columns(stream: Stream, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def drop_headers(changes: pa.Table) -> pa.Table:
+    """Return change events with the headers of those alone that did not carry all values.
+
+    Only these headers are read: the row of such an event may have had another key.
+    """
+    kafka = changes[keys.KAFKA_COLUMN].combine_chunks()
+    fields = {field.name: kafka.field(field.name) for field in kafka.type}
+    headers = fields["headers"]
+    none = pa.nulls(len(headers), headers.type)
+    fields["headers"] = pc.if_else(pa.array(_flag_lacking(changes)), headers, none)
+    kafka = pc.make_struct(*fields.values(), field_names=[*fields])
+    index = changes.column_names.index(keys.KAFKA_COLUMN)
+    return changes.set_column(index, keys.KAFKA_COLUMN, kafka)
+
+
 def sort_changes(stream: Stream, changes: pa.Table) -> tuple[pa.Array, Flags]:
     """Return the order of changes by key, then from old to new, and which is its key's newest."""
     kafka = changes[keys.KAFKA_COLUMN].combine_chunks()
@@ -190,11 +205,10 @@ def split_newest(stream: Stream, changes: pa.Table) -> tuple[Coordinates, Coordi
 def flag_below(rows: pa.Table, limits: Limits) -> Flags:
     """Flag the rows below the offset that is given for their partition."""
     kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
-    topics = kafka.field("topic").to_numpy(zero_copy_only=False)
-    numbers, offsets = (np.asarray(kafka.field(name)) for name in PLACE[1:])
+    offsets = np.asarray(kafka.field("offset"))
     flags = np.zeros(len(rows), dtype=np.bool_)
-    for (topic, number), end in limits.items():
-        flags |= (topics == topic) & (numbers == number) & (offsets < end)
+    for partition, end in limits.items():
+        flags |= flag_partition(kafka, partition) & (offsets < end)
     return flags
 
 
@@ -250,12 +264,14 @@ def select_keys(changes: pa.Table, chosen: pa.Table, ids: Sequence[str]) -> pa.T
 
 def flag_keys(rows: pa.Table, chosen: pa.Table, ids: Sequence[str]) -> Flags:
     """Flag the rows that have the key of a chosen row."""
-    wanted = set(_read_keys(chosen, ids)) if len(chosen) else set()
-    return np.fromiter((key in wanted for key in _read_keys(rows, ids)), np.bool_, len(rows))
-
-
-def _read_keys(rows: pa.Table, ids: Sequence[str]) -> list[tuple[object, ...]]:
-    return list(zip(*(rows[name].to_pylist() for name in ids), strict=True))
+    if not len(chosen):
+        return np.zeros(len(rows), dtype=np.bool_)
+    pair = [each.select([*ids]) for each in (rows, chosen)]
+    # One of them may have been read before a column of the key was widened.
+    wider = pa.unify_schemas([each.schema for each in pair], promote_options="permissive")
+    rows, chosen = (each.cast(wider) for each in pair)
+    wanted = {name: chosen[name].combine_chunks() for name in ids}
+    return flag_whole(wanted, rows) if len(ids) > 1 else flag_in(rows[ids[0]], wanted[ids[0]])
 
 
 def find_open(

@@ -29,7 +29,13 @@ from frazil.observability.audit_messages import Finding
 from frazil.recovery.replay_rules import list_erased_offsets, require_not_trimmed
 from frazil.state_tables.merge_rules import find_position, plan_merge
 from frazil.state_tables.state_audit import audit_state
-from frazil.state_tables.trim_rules import Trimming, choose_trimmed, find_cut, find_holding
+from frazil.state_tables.trim_rules import (
+    Trimming,
+    choose_trimmed,
+    drop_headers,
+    find_cut,
+    find_holding,
+)
 from frazil.streams.models import Stream
 
 
@@ -203,7 +209,9 @@ class Sent:
         schema = build_table_schema(self.stream.parsed_columns).as_arrow()
         read = [row for offset, row in enumerate(self.rows) if offset not in letters]
         changes = pa.Table.from_pylist(read, schema)
-        gone, _ = choose_trimmed(self.stream, changes, Trimming({("orders", 0): cut}, {}))
+        gone, _ = choose_trimmed(
+            self.stream, drop_headers(changes), Trimming({("orders", 0): cut}, {})
+        )
         taken = {int(offset) for offsets in gone.values() for offset in offsets}
         assert max(taken, default=-1) < cut
         return [row for offset, row in enumerate(self.rows) if offset not in taken]

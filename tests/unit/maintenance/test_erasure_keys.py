@@ -13,6 +13,7 @@ import pytest
 from support.lake import Lake, append, make_stream
 
 from frazil.errors import ConfigurationError
+from frazil.iceberg.data_files import flag_whole
 from frazil.iceberg.row_changes import find_rows
 from frazil.maintenance import erasure_keys
 from frazil.maintenance.erasure import validate_no_key_in_text
@@ -436,9 +437,7 @@ def test_many_whole_keys_of_many_columns_keep_their_numbers_small() -> None:
     rows = np.concatenate([others, listed[::-1]])
     sets = {name: pa.array(listed[:, n]) for n, name in enumerate(columns)}
 
-    flags = erasure_keys._flag_whole(  # noqa: SLF001
-        sets, pa.table({name: rows[:, n] for n, name in enumerate(columns)})
-    )
+    flags = flag_whole(sets, pa.table({name: rows[:, n] for n, name in enumerate(columns)}))
 
     every = {tuple(row) for row in listed.tolist()}
     assert flags.tolist() == [tuple(row) in every for row in rows.tolist()]
