@@ -1,10 +1,17 @@
 """The key of a state table may be that of its change events, which their schemas tell."""
 
 import json
+from base64 import b64encode
 
 import pytest
 from conftest import Lab
-from support.change_events import event, read_samples, send, write_avro_events
+from support.change_events import (
+    event,
+    read_samples,
+    send,
+    write_avro_events,
+    write_json_event,
+)
 from support.registry_lab import RegistryLab, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -91,3 +98,30 @@ def test_the_registered_schema_of_the_keys_names_the_key(registry: RegistryLab) 
     assert [(row["id"], row["name"]) for row in read_table(lab)] == [(1, "new")]
     assert count_letters(lab) == {"other_key": 1, "key_missing": 1}
     assert lab.frazil("audit", lab.stream, "--values").code == 0
+
+
+@pytest.mark.parametrize("convert", ["json", "by_schema_id"])
+def test_a_key_of_bytes_is_a_text_with_their_base64(registry: RegistryLab, convert: str) -> None:
+    lab, types = registry.lab, {"id": "bytes", "name": "string"}
+    of_avro = write_avro_events(lambda text, part: registry.register(text, part=part))
+    write = of_avro if convert == "by_schema_id" else write_json_event
+    keys = [b64encode(each).decode() for each in (b"\xff\x00", bytes(range(256)), b"gone")]
+    sent = keys if convert == "json" else [b"\xff\x00", bytes(range(256)), b"gone"]
+    write_stream(lab, {"id": "string", "name": "string"}, convert)
+    events = [write("c", types, {"id": key, "name": "old"}) for key in sent]
+    events += [
+        write("u", types, {"id": sent[0], "name": "new"}),
+        write("d", types, {"id": sent[2]}),
+    ]
+    send(lab.stack.bootstrap, lab.topic, events)
+
+    lab.drain()
+
+    assert {row["id"]: row["name"] for row in read_table(lab)} == {keys[0]: "new", keys[1]: "old"}
+    where = lab.frazil("where", lab.stream, "--key", f"id={keys[1]}")
+    assert where.code == 0, where.err
+    erase = ("erase", lab.stream, "--key", f"id={keys[0]}", "--by", "a", "--reason", "b")
+    assert lab.frazil(*erase, "--no-dry-run").code == 0
+    lab.drain()
+    assert {row["id"] for row in read_table(lab)} == {keys[1]}
+    assert lab.frazil("audit", lab.stream).code == 0

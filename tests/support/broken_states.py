@@ -66,6 +66,13 @@ BROKEN_STATE = [
     ("id_columns: [id]", "id_columns: [name]", 13, "table.id_columns.0", "must be required"),
     ("id_columns: [id]", "id_columns: [key]", 13, "table.id_columns.0", "is not among at, id"),
     ("    id: long!", "    id: double!", 13, "table.id_columns.0", "id is double; these types"),
+    (
+        "    id: long!",
+        "    id: fixed(8)!",
+        13,
+        "table.id_columns.0",
+        "`string`, which has the Base64",
+    ),
     ("    id: long!", "    id: list<int>!", 13, "table.id_columns.0", "id is list<int>; these"),
     ("cdc_field: op", "cdc_field: at", 14, "table.cdc_field", "'at' is not a string column"),
     ("deletes: mark", "deletes: keep", 15, "table.deletes", "'remove' or 'mark'"),

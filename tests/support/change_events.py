@@ -69,7 +69,7 @@ def avro_envelope(fields: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-AVRO = {"int32": "int", "int64": "long", "string": "string", "boolean": "boolean"}
+AVRO = {"int32": "int", "int64": "long", "string": "string", "boolean": "boolean", "bytes": "bytes"}
 """Kafka Connect's types → Avro's."""
 Types = Mapping[str, str]
 """The columns of a source table, the first one its key, as types of Kafka Connect."""

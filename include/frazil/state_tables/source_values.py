@@ -49,6 +49,8 @@ _DAYS = "CASE WHEN isfinite({c}) THEN ({c} - DATE '1970-01-01')::text ELSE {c}::
 _CLOCK = "trim_scale(EXTRACT(EPOCH FROM {c}) * 1000000)::text"
 _MICROS = f"CASE WHEN isfinite({{c}}) THEN {_CLOCK} ELSE {{c}}::text END"
 _HEX = "encode({c}, 'hex')"
+_BASE64 = "translate(encode({c}, 'base64'), chr(10), '')"
+"""On one line, as change events have it."""
 _UUID = "replace({c}::text, '-', '')"
 _ARRAY = (
     "CASE WHEN {{c}} IS NULL THEN NULL WHEN array_ndims({{c}}) > 1 THEN ARRAY['dimensions'] ELSE "
@@ -296,6 +298,7 @@ _OF_STRING: dict[str, _Rule] = {
     ),
     **dict.fromkeys(("uuid", "bool", *_WHOLE), _SAME),
     **dict.fromkeys(("json", "jsonb"), (_PLAIN, _read_json, _read_json)),
+    "bytea": (_BASE64, None, None),
     "numeric": (_NUMBER, None, _read_number),
     "date": (_DAYS, None, _read_days),
     "timestamp": (_MICROS, None, _read_micros),

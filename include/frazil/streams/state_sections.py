@@ -323,6 +323,8 @@ def _validate_column(
     if not isinstance(column.type, Primitive) or column.type.name not in fitting:
         types = ", ".join(sorted(fitting))
         reason = f"{name} is {format_type(column.type)}; these types fit here: {types}"
+        if isinstance(column.type, Primitive) and column.type.name in {"binary", "fixed"}:
+            reason += "; bytes of JSON or of change events fit a `string`, which has the Base64"
         raise FieldError(place, reason)
     if not column.required:
         raise FieldError(place, f"column {name} must be required: add `!` to its type")

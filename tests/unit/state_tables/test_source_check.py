@@ -1,6 +1,7 @@
 """`verify-source` against a real PostgreSQL: equal, planted differences, motion, refusals."""
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -117,6 +118,24 @@ def test_values_of_every_type_are_compared(database: Database, tmp_path: Path) -
 
     assert check.not_compared == {}
     assert check.counts == KeyCounts(equal=301)
+
+
+def test_a_key_of_bytes_is_compared_with_its_base64(database: Database, tmp_path: Path) -> None:
+    database.ask("CREATE TABLE tokens (id bytea PRIMARY KEY, name text)")
+    database.ask(
+        "INSERT INTO tokens SELECT decode(hex, 'hex'), hex FROM (VALUES (''), ('ff00'), ('78'), "
+        "(repeat('00ff', 128))) AS given (hex)"
+    )
+    lab = SourceLab.make(database, tmp_path, "tokens", {"id": "string!", "name": "string"})
+    keys = ("", "ff00", "00ff" * 128, "78")
+    rows = [{"id": b64encode(bytes.fromhex(each)).decode(), "name": each} for each in keys]
+    lab.put([*rows[:3], {**rows[3], "name": "changed"}])
+
+    check = lab.verify(wait=0)
+
+    assert check.counts.equal == 3
+    assert check.counts.different + check.counts.behind == 1
+    assert check.not_compared == {}
 
 
 def test_floating_point_numbers_have_all_digits_by_any_setting(
