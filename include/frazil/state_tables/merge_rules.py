@@ -8,7 +8,7 @@ replay, another writer) all changes are folded again, which is right whatever ha
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Literal
 
@@ -20,6 +20,7 @@ from frazil.ledger.coordinates import parse_coordinates, plain_runs
 from frazil.ledger.history import list_reused, trace_steps
 from frazil.ledger.offsets import Runs, describe_partition, iterate_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
+from frazil.ledger.state import parse_state
 from frazil.messages import count_noun
 from frazil.state_tables.messages import MergeCounts, MergePosition, MergeResult
 from frazil.streams.models import Stream
@@ -39,7 +40,7 @@ DELETED_AT = "_deleted_at"
 NO_DELETE_TIME_MS = 0
 """What `_deleted_at` has for a delete whose record has no time: null would say that it lives."""
 _QUIET = frozenset({keys.BOOTSTRAP, keys.CARRY})
-"""Kinds of snapshots that add and remove no rows."""
+"""Kinds of snapshots that add and remove no rows; nor does a gap, but it may reuse offsets."""
 _SPARK_COUNTS = "spark.merge-into.num-target-rows-"
 
 
@@ -158,7 +159,7 @@ def plan_merge(
         if since is None:
             reason = f"snapshot {before.snapshot_id} is no longer on main of {changes.table}"
         else:
-            added, obstacle = _collect_added(since, before.erased)
+            added, obstacle = _collect_added(changes, since, before.erased)
             if not obstacle:
                 return MergePlan(head, added) if added else None
             reason = obstacle
@@ -238,13 +239,15 @@ def list_since(changes: History, position: int) -> list[LedgerEntry] | None:
     return None
 
 
-def _collect_added(since: list[LedgerEntry], followed: Iterable[int]) -> tuple[Runs, str]:
+def _collect_added(
+    changes: History, since: list[LedgerEntry], followed: Iterable[int]
+) -> tuple[Runs, str]:
     """Return the offsets that these snapshots added, or the first that did more than add.
 
     The state has `followed` some of them already.
     """
     runs: dict[str, dict[int, list[tuple[int, int]]]] = {}
-    for entry in list_unfolded(since, followed):
+    for entry in list_unfolded(changes, since, followed):
         summary, kind = entry.summary, entry.summary.get(keys.KIND, "")
         if kind == keys.INGEST and keys.RANGES in summary:
             for topic, number, span in iterate_ranges(parse_ranges(summary[keys.RANGES])):
@@ -262,7 +265,9 @@ def _collect_added(since: list[LedgerEntry], followed: Iterable[int]) -> tuple[R
     return joined, ""
 
 
-def list_unfolded(since: Sequence[LedgerEntry], followed: Iterable[int]) -> list[LedgerEntry]:
+def list_unfolded(
+    changes: History, since: Sequence[LedgerEntry], followed: Iterable[int]
+) -> list[LedgerEntry]:
     """List the snapshots that changed rows in a way that the state has not followed, newest first.
 
     `since` are the snapshots above the merge position.
@@ -274,7 +279,11 @@ def list_unfolded(since: Sequence[LedgerEntry], followed: Iterable[int]) -> list
     return [
         entry
         for entry in new
-        if not (_is_quiet(entry, staged) or is_trimmed_behind(entry, numbers))
+        if not (
+            _is_quiet(entry, staged)
+            or is_trimmed_behind(entry, numbers)
+            or _is_plain_gap(changes, entry)
+        )
     ]
 
 
@@ -287,15 +296,15 @@ def list_waiting(
     no longer on main, those count that were committed after it.
     """
     if merged is None:
-        return list_unfolded(list(walk_ancestors(changes)), ())
+        return list_unfolded(changes, list(walk_ancestors(changes)), ())
     since = None if position is None else list_since(changes, position.snapshot_id)
     if since is None or position is None:
         later = takewhile(
             lambda entry: entry.committed_at_ms > merged.committed_at_ms, walk_ancestors(changes)
         )
         # Of a rollback without a snapshot of its own only the head is known.
-        return list_unfolded(list(later), ()) or list(islice(walk_ancestors(changes), 1))
-    return list_unfolded(since, position.erased)
+        return list_unfolded(changes, list(later), ()) or list(islice(walk_ancestors(changes), 1))
+    return list_unfolded(changes, since, position.erased)
 
 
 def _is_quiet(entry: LedgerEntry, staged: set[str | None]) -> bool:
@@ -305,6 +314,20 @@ def _is_quiet(entry: LedgerEntry, staged: set[str | None]) -> bool:
     return kind in _QUIET or is_staged or entry.summary.get("operation") == "replace"
 
 
+def _is_plain_gap(changes: History, entry: LedgerEntry) -> bool:
+    """Return whether a snapshot records a gap after which each offset still names one change."""
+    stream = entry.summary.get(keys.STREAM)
+    if entry.summary.get(keys.KIND) != keys.GAP or stream is None:
+        return False
+    key = keys.state_key(stream)
+    line = walk_ancestors(replace(changes, head=entry.snapshot_id))
+    texts = islice((each.summary[key] for each in line if key in each.summary), 2)
+    match [*map(parse_state, texts)]:
+        case [after, before]:
+            return not list_reused(keys.GAP, before, after)
+    return False  # where offsets went on from is not known
+
+
 def describe_more_than_additions(
     changes: History, snapshot_id: int, followed: Iterable[int]
 ) -> str:
@@ -312,7 +335,7 @@ def describe_more_than_additions(
     since = list_since(changes, snapshot_id)
     if since is None:
         return f"snapshot {snapshot_id} is no longer on main of {changes.table}"
-    return _collect_added(since, followed)[1]
+    return _collect_added(changes, since, followed)[1]
 
 
 def is_trimmed_behind(entry: LedgerEntry, since: Collection[int]) -> bool:

@@ -12,6 +12,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import encode_coordinates
 from frazil.ledger.recovery_point import History, LedgerEntry
+from frazil.ledger.state import StreamState, encode_state
 from frazil.migration.adoption import adopt_table
 from frazil.migration.cluster_move import plan_move
 from frazil.migration.messages import MoveRequest
@@ -22,6 +23,10 @@ from frazil_cli.main import app
 
 REPLACED = {"operation": "replace"}
 ADDED = {keys.COORDINATES: encode_coordinates({}), keys.KIND: keys.REDRIVE}
+OFFSETS = {"orders": (9, 0)}
+"""After the change that is there."""
+AT_GAP = StreamState(2, "gap", OFFSETS, {"orders": "topic-id-1"}, "cluster-1")
+GAP = {keys.KIND: keys.GAP, keys.STREAM: "orders", keys.state_key("orders"): encode_state(AT_GAP)}
 AFTER: Mapping[str, tuple[Mapping[str, str], str]] = {
     "run": ({keys.KIND: keys.INGEST, keys.RANGES: '{"orders":{"0":[0,1]}}'}, "added"),
     "replay-dead-letters": (ADDED, "added"),
@@ -29,7 +34,7 @@ AFTER: Mapping[str, tuple[Mapping[str, str], str]] = {
     "replay": ({keys.KIND: keys.REPLAY}, "all"),
     "backfill": ({keys.KIND: keys.BACKFILL}, "all"),
     "recover": ({keys.KIND: keys.REWIND}, "all"),
-    "accept-gap": ({keys.KIND: keys.GAP}, "all"),
+    "accept-gap": (GAP, "nothing"),
     "erase": ({keys.KIND: keys.ERASE}, "all"),
     "expire-rows": ({keys.KIND: keys.TRIM, keys.FOLDED: "0"}, "nothing"),
 }
