@@ -162,7 +162,7 @@ def write_runs(added: Runs) -> str:
 
 
 def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None) -> DataFrame:
-    """Read changes: key, order, whether it deletes (null: unknown), and the row.
+    """Read changes: key, order, whether it deletes (null: unknown), and the row; no later ones.
 
     Change events have further columns, by which the fold fills what they did not carry.
     """
@@ -171,6 +171,8 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
     frame = with_fields_of(frame, spark.table(f"{request.catalog}.{request.state}").schema)
     if added is not None:
         frame = select_at(spark, frame, added)
+    if request.later:
+        frame = select_at(spark, frame, request.later, others=True)
     deletes = "false"
     if request.operation is not None:
         said = f"lower({quote_name(request.operation)})"
@@ -296,8 +298,8 @@ def read_memory(spark: SparkSession, request: MergeRequest) -> DataFrame:
     """
     memory = spark.table(f"{request.catalog}.{request.deletes}")
     memory = memory.where(F.col(MEMORY) == request.memory)
-    if request.added is not None:
-        memory = select_at(spark, memory, request.added, others=True)
+    for unfolded in filter(None, (request.added, request.later)):
+        memory = select_at(spark, memory, unfolded, others=True)
     sequence = [f"{SEQUENCE}.s{index}" for index in range(len(request.sequence))]
     return memory.selectExpr(
         *map(quote_name, request.id_columns),

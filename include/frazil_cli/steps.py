@@ -1,6 +1,7 @@
 """`plan` and `run`: preview the next batch, or ingest it."""
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,9 +83,11 @@ def merge(
     from frazil.state_tables.merge import merge_changes
     from frazil.workspace import open_workspace
 
+    started = time.monotonic()
     work = open_workspace(stream, cli_run_id())
     with noted_failures(work):
-        merged = merge_changes(work, rebuild=rebuild)
+        tell = partial(report_progress, started=started)
+        merged = merge_changes(work, rebuild=rebuild, tell=tell)
     if as_json:
         print_json(merged)
     else:
@@ -127,4 +130,5 @@ def _merge(work: "Workspace", started: float) -> None:
     from frazil.state_tables.merge import merge_changes
 
     read_and_reset_usage()  # the batch has already counted its usage
-    report_progress(merge_changes(work).text, started)
+    tell = partial(report_progress, started=started)
+    tell(merge_changes(work, tell=tell).text)

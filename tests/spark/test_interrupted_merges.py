@@ -1,16 +1,19 @@
-"""A merge that was interrupted: the next one counts the same changes, and folds no others."""
+"""A merge that was interrupted: the next one counts the same changes; slices are not done again."""
 
 import os
+import random
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import yaml
 from conftest import Stack
-from support.event_lake import EVENTS, LARGE, Event, EventLake
+from support.event_lake import EVENTS, LARGE, Event, EventLake, Source
 from support.forked import run_frazil
-from support.state_lake import Change, StackStateLake, make_state_lake
+from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
 from frazil.maintenance.messages import TableResult
 from frazil.maintenance.tables import new_request
@@ -18,6 +21,7 @@ from frazil.messages import Message
 from frazil.state_tables.merge import merge_changes
 from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
+from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
 Result = TypeVar("Result", bound=Message)
@@ -121,3 +125,91 @@ class Overtaking:
             wanted = wanted.model_copy(update={"rewrite_all": True, "dry_run": False})
             self._engine.run_job("compact_table", wanted, TableResult)
         return answer
+
+
+def with_slices(lake: StackStateLake, most: int) -> StackStateLake:
+    """Merge at most so many changes at once; the file of the stream says so, too."""
+    document = yaml.safe_load((lake.folder / f"{lake.stream.stream}.yaml").read_text())
+    document["merge"] = {"max_changes": most}
+    (lake.folder / f"{lake.stream.stream}.yaml").write_text(yaml.safe_dump(document))
+    return replace(lake, stream=Stream.model_validate(document))
+
+
+def publish_batches(lake: StackStateLake, source: Source, count: int) -> None:
+    """Publish changes of the source in batches of ten to twenty events."""
+    for _ in range(count):
+        for event in source.change(10):
+            lake.produce(event.id % 2, event)
+        lake.ingest_all()
+
+
+def test_after_each_slice_the_state_is_the_fold_of_its_changes(name: str, tmp_path: Path) -> None:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}
+    lake = make_state_lake(EventLake, tmp_path, name, **{**EVENTS, "table": table})
+    seed = random.randrange(10**6)
+    source, told = Source(random.Random(seed)), list[str]()
+    lake = with_slices(lake, 10)
+
+    def look(text: str) -> None:
+        told.append(text)
+        assert audit_state(lake.store, lake.stream).findings == (), f"seed {seed}"
+
+    for is_first in (True, False):
+        told.clear()
+        before = len(source.events)
+        publish_batches(lake, source, 4)
+        merged = merge_changes(lake.work, tell=look)
+
+        assert merged.counts is not None
+        assert merged.counts.is_balanced
+        assert merged.counts.changes == len(source.events) - before
+        assert merged.slices == len(told) + 1 > 2, f"seed {seed}"
+        assert merged.rebuilt == ("first merge" if is_first else ""), f"seed {seed}"
+        assert f"of {merged.counts.changes} changes" in told[0]
+        assert lake.values() == source.rows, f"seed {seed}"
+        assert audit_state(lake.store, lake.stream).findings == (), f"seed {seed}"
+    assert lake.merge().outcome == "NOTHING"
+
+
+def test_a_killed_merge_goes_on_after_its_last_slice(
+    stack: Stack, name: str, tmp_path: Path
+) -> None:
+    lake = make_state_lake(StackStateLake, tmp_path, name)
+    for at in range(3):
+        lake.produce(0, make_change(1, "d" if at == 1 else "u", at), make_change(at + 2, "c", at))
+        lake.ingest_all()
+    lake = with_slices(lake, 2)
+    environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
+    environment |= {"FRAZIL_STREAMS": str(lake.folder), "FRAZIL_FAILPOINT": "seal.after-commit"}
+    killed = run_frazil(("merge", name), environment, 240)
+    assert killed.code == -9 or "SIGKILL" in killed.err, killed.out + killed.err
+    assert sorted(lake.rows()) == [1, 2]
+
+    merged = lake.merge()
+
+    assert merged.counts is not None
+    assert (merged.slices, merged.counts.changes, merged.rebuilt) == (2, 4, "")
+    assert lake.rows() == lake.expected(by_sequence)
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+def test_a_delete_that_a_killed_merge_recorded_does_not_count_in_an_earlier_slice(
+    stack: Stack, name: str, tmp_path: Path
+) -> None:
+    lake, make = begin(tmp_path, name, "events")
+    lake.produce(0, make(2, "d", 7))
+    lake.ingest_all()
+    environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
+    environment |= {"FRAZIL_STREAMS": str(lake.folder), "FRAZIL_FAILPOINT": "merge.after-memory"}
+    killed = run_frazil(("merge", name), environment, 240)
+    assert killed.code == -9 or "SIGKILL" in killed.err, killed.out + killed.err
+    lake = with_slices(lake, 4)
+    rows = list[set[int]]()
+
+    merged = merge_changes(lake.work, tell=lambda _: rows.append({*lake.rows()}))
+
+    assert rows == [{2}]
+    assert (merged.slices, merged.rebuilt) == (2, "")
+    assert merged.counts is not None
+    assert merged.counts.stale == 0
+    assert lake.rows() == {}

@@ -1,5 +1,6 @@
 """The model of state tables with the product's rules: what a merge folds, what trimming takes."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from support.state_model import Model
 
 from frazil.ledger import keys
 from frazil.ledger.coordinates import encode_coordinates, join_coordinates
-from frazil.ledger.offsets import OffsetRange, encode_ranges
+from frazil.ledger.offsets import OffsetRange, Runs, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry
 from frazil.state_tables.merge_rules import (
     MergePlan,
@@ -17,6 +18,7 @@ from frazil.state_tables.merge_rules import (
     hash_rules,
     plan_merge,
 )
+from frazil.state_tables.merge_slices import take_slice
 from frazil.state_tables.messages import MergeCounts, MergePosition
 from frazil.state_tables.trim_rules import Trimming, choose_trimmed, limit_deletes
 from frazil.streams.models import Stream
@@ -67,11 +69,15 @@ def summarize(snapshot: Snapshot, before: Snapshot | None) -> dict[str, str]:
 
 
 class Merging(Model):
-    """The model's change table, merged by the product's rules and a fold in a few lines."""
+    """The model's change table, merged by the product's rules and a fold in a few lines.
+
+    Some merges are sliced; the next one goes on, whatever happened in between.
+    """
 
     def __init__(self, seed: int, *, careless: bool = False) -> None:
         """Begin; a careless one folds what is above the position, whatever happened."""
         self.careless = careless
+        self.sizes, self.slices = random.Random(seed), 0
         self.memories: dict[int, str] = {}
         self.remembered: set[tuple[str, Change]] = set()
         super().__init__(seed)
@@ -82,10 +88,15 @@ class Merging(Model):
     @property
     def history(self) -> History:
         line = {each.snapshot_id: each for each in self.changes.snapshots.values()}
+
+        def find_before(each: Snapshot) -> Snapshot | None:
+            before = line.get(each.parent or 0)
+            while before is not None and before.kind == "trim":  # it names offsets of its own
+                before = line.get(before.parent or 0)
+            return before
+
         entries = {
-            number: LedgerEntry(
-                number, each.parent, number, summarize(each, line.get(each.parent or 0))
-            )
+            number: LedgerEntry(number, each.parent, number, summarize(each, find_before(each)))
             for number, each in line.items()
         }
         return History("shop.c__changes", "uuid", self.changes.head_id, entries, {})
@@ -110,6 +121,9 @@ class Merging(Model):
             return
         if self.careless and before is not None and plan.added is None:
             plan = MergePlan(plan.head, _all_above(before, self))
+        else:
+            plan = take_slice(self.history, plan, before, self.sizes.choice((1, 5, 10**6)))
+            self.slices += plan.rest is not None
         memory = before.memory if before and plan.added is not None else f"m{self.ids}"
         state = self._fold_plan(plan, memory, kill)
         if state is not None:
@@ -121,14 +135,18 @@ class Merging(Model):
         return next(self.memories[number] for number in line if number in self.memories)
 
     def _fold_plan(self, plan: MergePlan, memory: str, kill: str) -> State | None:
-        rows = self.changes.snapshots[plan.head].rows
+        later = plan.rest.runs if plan.rest else {}
+        rows = self.changes.snapshots[plan.read_at].rows
+        rows = frozenset(row for row in rows if not _is_in(row, later))
         if plan.added is not None:
-            runs = plan.added.get("t", {})
-            rows = frozenset(
-                r for r in rows if any(a <= r.offset < b for a, b in runs.get(r.partition, ()))
-            )
+            rows = frozenset(row for row in rows if _is_in(row, plan.added))
         state = {} if plan.added is None else {row.key: row for row in self.state.head.state}
-        known = {(m, c) for m, c in self.remembered if m == memory}
+        unfolded = (plan.added or {}, later)
+        known = {
+            (m, c)
+            for m, c in self.remembered
+            if m == memory and not any(_is_in(c, runs) for runs in unfolded)
+        }
         for key in {row.key for row in rows}:
             mine = [row for row in rows if row.key == key]
             mine += [state[key].winner] if key in state else []
@@ -149,6 +167,11 @@ class Merging(Model):
         have = {row.key: row.winner for row in self.state.head.state}
         want = {k: v[0] for k, v in self.expected(self.changes.snapshots[self.position]).items()}
         return {key for key in have | want if have.get(key) != want.get(key)}
+
+
+def _is_in(change: Change, runs: Runs) -> bool:
+    found = runs.get("t", {}).get(change.partition, ())
+    return any(start <= change.offset < end for start, end in found)
 
 
 def _all_above(

@@ -1,12 +1,16 @@
 """MERGE: bring a state table to the newest changes, in one commit of rows and merge position.
 
 Deletes enter the delete memory first, then the rows are staged on a branch, then main moves to it
-if it is still where the merge began. A kill in between leaves what the next merge does again.
+if it is still where the merge began. A kill in between leaves what the next merge does again. Many
+changes are merged in slices, each of which is a merge of its own.
 """
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -45,6 +49,7 @@ from frazil.state_tables.merge_rules import (
     require_compacted,
     require_mergeable,
 )
+from frazil.state_tables.merge_slices import take_slice
 from frazil.state_tables.messages import (
     Merged,
     MergePosition,
@@ -57,6 +62,7 @@ from frazil.streams.models import Stream
 from frazil.streams.timestamps import DAY_MS
 from frazil.workspace import Workspace
 
+log = logging.getLogger(__name__)
 STAGE_ATTEMPTS = 3
 """How often a merge is staged if another writer commits first."""
 
@@ -104,10 +110,13 @@ class _LateChangeError(Exception):
     """A change event may have changed what older merges filled: all changes have to be folded."""
 
 
-def merge_changes(work: Workspace, *, rebuild: bool = False) -> Merged:
+def merge_changes(
+    work: Workspace, *, rebuild: bool = False, tell: Callable[[str], None] = log.info
+) -> Merged:
     """Fold the changes above the merge position into the state table; repeating it does nothing.
 
-    With `rebuild` all changes are folded and replace the state.
+    With `rebuild` all changes are folded and replace the state. `tell` gets a line of progress
+    after each slice but the last.
 
     Raises:
         IncompatibleTableError: the stream has no state table, or another table has its name.
@@ -115,18 +124,48 @@ def merge_changes(work: Workspace, *, rebuild: bool = False) -> Merged:
         TableError: the stream is halted, or the state cannot follow its changes.
         ConservationError: the counts of fold and table disagree; nothing was published.
         StageStaleError: another writer committed first in every attempt; run again.
-        JobFailedError, UnavailableError: run again.
+        JobFailedError, UnavailableError: run again; slices that were published are kept.
     """
-    reason, stale = BY_REQUEST if rebuild else "", 0
+    reason, stale, started = BY_REQUEST if rebuild else "", 0, time.monotonic()
+    slices: list[Merged] = []
     while True:
         try:
-            return _try_merge(work, reason)
+            merged = _try_merge(work, reason)
         except _LateChangeError:
             reason = CAME_LATE
         except StageStaleError:
             stale += 1
             if stale == STAGE_ATTEMPTS:
                 raise
+        else:
+            if merged.counts is not None or not slices:
+                slices.append(merged)
+            if not merged.changes_left:
+                return _sum_slices(slices)
+            stale = 0
+            tell(_describe_progress(slices, time.monotonic() - started))
+
+
+def _sum_slices(slices: Sequence[Merged]) -> Merged:
+    """Return the last slice, with the counts of all."""
+    counts = [each.counts for each in slices if each.counts is not None]
+    update = {
+        "counts": reduce(add, counts) if counts else None,
+        "rebuilt": "; ".join(filter(None, (each.rebuilt for each in slices))),
+        "slices": len(slices),
+        "changes_left": 0,
+    }
+    return slices[-1].model_copy(update=update)
+
+
+def _describe_progress(slices: Sequence[Merged], seconds: float) -> str:
+    """Return how many changes are merged, of how many, and since when."""
+    last = slices[-1]
+    folded = sum(each.counts.changes for each in slices if each.counts is not None)
+    return (
+        f"{last.table}: slice {len(slices)} merged, {folded:,} of "
+        f"{folded + last.changes_left:,} changes in {seconds:,.0f} s"
+    )
 
 
 def preview_merge(work: Workspace, *, rebuild: bool = False, dry_run: bool = True) -> MergePreview:
@@ -165,7 +204,8 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     if plan is None:
         name = require_state(stream).name
         return Merged(stream=stream.stream, table=name, outcome="NOTHING")
-    view = ensure_state_table(work, planned.state, _find_schema(changes.table, plan.head))
+    plan = take_slice(changes.history, plan, planned.before, stream.merge.max_changes)
+    view = ensure_state_table(work, planned.state, _find_schema(changes.table, plan.read_at))
     _drop_old_branches(view)
     branch = name_branch(stream.stream, planned.epoch, beside=True)
     merge_id = plan.identify(view.history, planned.before, hash_rules(stream))
@@ -242,6 +282,7 @@ def _stage_and_publish(
         change_snapshot=attempt.plan.head,
         counts=result.counts,
         rebuilt=attempt.plan.reason,
+        changes_left=attempt.plan.rest.changes if attempt.plan.rest else 0,
     )
 
 
@@ -250,19 +291,20 @@ def _build_request(
 ) -> MergeRequest:
     stream, state = work.stream, require_state(work.stream)
     names = [field.name for field in table.schema().fields]
-    schema = _find_schema(changes, attempt.plan.head)
+    plan, schema = attempt.plan, _find_schema(changes, attempt.plan.read_at)
     operation = find_operation(stream, [field.name for field in schema.fields])
     has_events = stream.value.change_events is not None
     marks = stream.table.deletes == "mark"
     return MergeRequest(
         catalog=work.store.preset.name,
         changes=stream.table.name,
-        change_snapshot=attempt.plan.head,
+        change_snapshot=plan.read_at,
         state=state.name,
         branch=attempt.branch,
         deletes=state.deletes_name,
         memory=attempt.memory,
-        added=attempt.plan.added,
+        added=plan.added,
+        later=plan.rest.runs if plan.rest else {},
         # A table that once marked deletes keeps the column, in which rows have no value now.
         columns=tuple(name for name in names if not (marks and name == DELETED_AT)),
         id_columns=stream.table.id_columns,
@@ -290,6 +332,7 @@ def _summarize(
         memory=attempt.memory,
         counts=result.counts,
         rebuilt=attempt.plan.reason,
+        erased=attempt.plan.rest.erased if attempt.plan.rest else (),
         waiting=merge_waiting(attempt.waiting, result.waiting),
     )
     return {

@@ -18,7 +18,7 @@ from frazil.errors import MergeHaltedError
 from frazil.ledger import keys
 from frazil.ledger.coordinates import parse_coordinates, plain_runs
 from frazil.ledger.history import list_reused, trace_steps
-from frazil.ledger.offsets import Runs, describe_partition, iterate_ranges, parse_ranges
+from frazil.ledger.offsets import Runs, describe_partition, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.messages import count_noun
@@ -28,6 +28,7 @@ from frazil.streams.state_sections import NEW_LOG_STEP
 
 FOLD_CODE = 1
 """Increase it when the same changes would become other rows."""
+FIRST_MERGE = "first merge"
 BY_REQUEST = "by request"
 CAME_LATE = "a change came after newer ones of its key"
 MOST_WAITING = 1_000
@@ -45,12 +46,35 @@ _SPARK_COUNTS = "spark.merge-into.num-target-rows-"
 
 
 @dataclass(frozen=True)
+class Rest:
+    """What a slice of a merge leaves to the next one: newer changes, by offset, and their number.
+
+    The changes are read at the snapshot `head`. `erased` are newer snapshots whose erasures the
+    state has followed already.
+    """
+
+    head: int
+    runs: Runs
+    changes: int
+    erased: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class MergePlan:
-    """The offsets to fold, or all changes and the reason for it."""
+    """The offsets to fold, or all changes and the reason for it; a slice leaves a rest.
+
+    The merge position moves to the snapshot `head` of the change table.
+    """
 
     head: int
     added: Runs | None
     reason: str = ""
+    rest: Rest | None = None
+
+    @property
+    def read_at(self) -> int:
+        """Return the snapshot at which the changes are read: the table's head, also for a slice."""
+        return self.rest.head if self.rest else self.head
 
     def count_added(self) -> int | None:
         """Return the number of offsets to fold; None for all changes."""
@@ -152,7 +176,7 @@ def plan_merge(
     if head is None:
         return None
     _require_same_key(changes, stream, before)
-    reason = rebuild or "first merge"
+    reason = rebuild or FIRST_MERGE
     if before is not None and not rebuild:
         _require_same_rules(changes, stream, before)
         since = list_since(changes, before.snapshot_id)
@@ -246,23 +270,38 @@ def _collect_added(
 
     The state has `followed` some of them already.
     """
-    runs: dict[str, dict[int, list[tuple[int, int]]]] = {}
+    parts = []
     for entry in list_unfolded(changes, since, followed):
-        summary, kind = entry.summary, entry.summary.get(keys.KIND, "")
-        if kind == keys.INGEST and keys.RANGES in summary:
-            for topic, number, span in iterate_ranges(parse_ranges(summary[keys.RANGES])):
-                runs.setdefault(topic, {}).setdefault(number, []).append((span.start, span.end))
-        elif kind == keys.REDRIVE and keys.COORDINATES in summary:
-            for topic, by_partition in plain_runs(
-                parse_coordinates(summary[keys.COORDINATES])
-            ).items():
-                for number, found in by_partition.items():
-                    runs.setdefault(topic, {}).setdefault(number, []).extend(found)
-        else:
-            what = kind or summary.get("operation", "")
+        part = read_added(entry)
+        if part is None:
+            what = entry.summary.get(keys.KIND) or entry.summary.get("operation", "")
             return {}, f"{what} snapshot {entry.snapshot_id} of the change table"
-    joined = {t: {p: _join_runs(found) for p, found in parts.items()} for t, parts in runs.items()}
-    return joined, ""
+        parts.append(part)
+    return join_added(parts), ""
+
+
+def read_added(entry: LedgerEntry) -> Runs | None:
+    """Return the offsets that a snapshot of the change table added; None if it did not only add."""
+    summary, kind = entry.summary, entry.summary.get(keys.KIND, "")
+    if kind == keys.INGEST and keys.RANGES in summary:
+        ranges = parse_ranges(summary[keys.RANGES])
+        return {
+            topic: {number: [(span.start, span.end)] for number, span in by_partition.items()}
+            for topic, by_partition in ranges.items()
+        }
+    if kind == keys.REDRIVE and keys.COORDINATES in summary:
+        return plain_runs(parse_coordinates(summary[keys.COORDINATES]))
+    return None
+
+
+def join_added(parts: Iterable[Runs]) -> Runs:
+    """Join the offsets that snapshots added."""
+    runs: Runs = {}
+    for part in parts:
+        for topic, by_partition in part.items():
+            for number, found in by_partition.items():
+                runs.setdefault(topic, {}).setdefault(number, []).extend(found)
+    return {t: {p: _join_runs(found) for p, found in each.items()} for t, each in runs.items()}
 
 
 def list_unfolded(

@@ -27,6 +27,11 @@ class MergeCounts(MessagePart):
     removed: int = 0
     unfilled: int = 0
 
+    def __add__(self, other: "MergeCounts") -> "MergeCounts":
+        """Return the counts of both merges together."""
+        mine, theirs = self.model_dump(), other.model_dump()
+        return MergeCounts.model_validate({name: mine[name] + theirs[name] for name in mine})
+
     @property
     def is_balanced(self) -> bool:
         """Return whether every change is counted once."""
@@ -69,11 +74,11 @@ class MergeRequest(Message):
     """The request of the Spark job `merge_changes`.
 
     `added` are the offsets whose changes are folded; without it all changes are, and they replace
-    the state. `sequence` are SQL paths, `operation` is the column that says what happened; with
-    `has_added_operation` null is an upsert, since rows may be older than the column. With
-    `has_events` the changes are change events, which may lack values; `former_names` → the columns
-    that had them, since an event names what it lacks as the column was called then; the name of a
-    replaced column means both.
+    the state. Changes at the `later` offsets are left to the next merge. `sequence` are SQL paths,
+    `operation` is the column that says what happened; with `has_added_operation` null is an upsert,
+    since rows may be older than the column. With `has_events` the changes are change events, which
+    may lack values; `former_names` → the columns that had them, since an event names what it lacks
+    as the column was called then; the name of a replaced column means both.
     """
 
     catalog: str
@@ -84,6 +89,7 @@ class MergeRequest(Message):
     deletes: str
     memory: str
     added: Runs | None
+    later: Runs = {}
     columns: tuple[str, ...]
     id_columns: tuple[str, ...]
     sequence: tuple[str, ...]
@@ -137,7 +143,10 @@ class MergePreview(Message):
 
 
 class Merged(Report):
-    """The outcome of a merge."""
+    """The outcome of a merge: of each slice, or with the `counts` of all of its `slices`.
+
+    A slice leaves `changes_left` to the next one.
+    """
 
     stream: str
     table: str
@@ -146,6 +155,8 @@ class Merged(Report):
     change_snapshot: int | None = None
     counts: MergeCounts | None = None
     rebuilt: str = ""
+    slices: int = 1
+    changes_left: int = 0
 
     @property
     def text(self) -> str:
@@ -153,7 +164,8 @@ class Merged(Report):
         if self.counts is None:
             return f"{self.table}: nothing to merge"
         why = f"; rebuilt from all changes: {self.rebuilt}" if self.rebuilt else ""
-        return f"{self.table}: snapshot {self.snapshot_id}: {self.counts.text}{why}"
+        parts = f"; in {self.slices} slices" if self.slices > 1 else ""
+        return f"{self.table}: snapshot {self.snapshot_id}: {self.counts.text}{why}{parts}"
 
 
 class SourceCheckRequest(Message):

@@ -66,6 +66,12 @@ class Merge(Section):
         description="`each_batch` merges behind every batch, `manual` only by `frazil merge` or "
         "the DAG `merge`",
     )
+    max_changes: Whole = Field(
+        20_000_000,
+        ge=1,
+        description="more changes than this are merged in slices of whole batches; each slice is "
+        "a commit of its own",
+    )
 
 
 class Changes(Section):

@@ -50,6 +50,12 @@ def test_the_state_is_the_fold_in_every_history() -> None:
     assert {seed: wrong for seed in seeds if (wrong := run_history(seed))} == {}
 
 
+def test_some_merges_of_the_histories_are_sliced() -> None:
+    model = Merging(1)
+    while not model.slices:
+        getattr(model, model.random.choice(ACTIONS))()
+
+
 def test_without_a_rebuild_after_other_snapshots_the_state_goes_wrong() -> None:
     assert any(run_history(seed, careless=True) for seed in range(20))
 
