@@ -74,6 +74,8 @@ AVRO = {"int32": "int", "int64": "long", "string": "string", "boolean": "boolean
 Types = Mapping[str, str]
 """The columns of a source table, the first one its key, as types of Kafka Connect."""
 Row = Mapping[str, object]
+Fields = Mapping[str, object]
+"""Name → Avro type."""
 EventWriter = Callable[[str, Types, Row], Message]
 """Writes an event: operation, the source's columns, and the row, of a delete only its key."""
 
@@ -88,17 +90,42 @@ def write_json_event(op: str, types: Types, row: Row) -> Message:
     return _encode(key), _encode(value)
 
 
-def write_avro_events(register: Callable[[str, str], int]) -> EventWriter:
-    """Return a writer of events in Avro; `register` gives the id of the schema of a part."""
+Register = Callable[[str, str], int]
+"""Registers the schema of a part, `key` or `value`, and returns its id."""
+
+
+def write_avro_event(register: Register, op: str, ids: Fields, others: Fields, row: Row) -> Message:
+    """Write an event of a table: the Avro types of its key and of its other columns, and the row.
+
+    A row holds values of the base types, whatever logical types the schemas name.
+    """
+    schema, key = avro_envelope({**ids, **others}), avro_value("Key", ids)
+    event = {"op": op, "source": SOURCE, "before": None, "after": None if op == "d" else row}
+    framed = [
+        struct.pack(">bI", 0, register(json.dumps(each), part)) + encode(_strip(each), content)
+        for part, each, content in (
+            ("key", key, {name: row[name] for name in ids}),
+            ("value", schema, event),
+        )
+    ]
+    return framed[0], framed[1]
+
+
+def _strip(schema: object) -> dict[str, object]:
+    """Leave out logical types, so that bytes are written as they are."""
+
+    def leave_out(node: dict[str, object]) -> dict[str, object]:
+        return {name: part for name, part in node.items() if name != "logicalType"}
+
+    stripped: dict[str, object] = json.loads(json.dumps(schema), object_hook=leave_out)
+    return stripped
+
+
+def write_avro_events(register: Register) -> EventWriter:
+    """Return a writer of events in Avro of tables with the key `id`."""
 
     def write(op: str, types: Types, row: Row) -> Message:
-        fields = {n: AVRO[k] if n == "id" else ["null", AVRO[k]] for n, k in types.items()}
-        schema, key = avro_envelope(fields), avro_value("Key", {"id": fields["id"]})
-        event = {"op": op, "source": SOURCE, "before": None, "after": None if op == "d" else row}
-        framed = [
-            struct.pack(">bI", 0, register(json.dumps(each), part)) + encode(each, content)
-            for part, each, content in (("key", key, {"id": row["id"]}), ("value", schema, event))
-        ]
-        return framed[0], framed[1]
+        others = {name: ["null", AVRO[kind]] for name, kind in types.items() if name != "id"}
+        return write_avro_event(register, op, {"id": AVRO[types["id"]]}, others, row)
 
     return write

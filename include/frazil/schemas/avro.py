@@ -7,7 +7,8 @@ which is appended to the bytes: if the mark is read, the value was complete and 
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
 
@@ -26,6 +27,7 @@ from frazil.schemas.source_types import (
     count_fields,
     refusing_deep_schemas,
 )
+from frazil.streams.change_events import DECIMAL, find_row_type
 from frazil.streams.column_types import (
     MAX_DECIMAL_PRECISION,
     MAX_LEVELS,
@@ -93,20 +95,7 @@ def read_avro(registered: Registered, wanted: ColumnType | None = None) -> AvroS
     Raises:
         UnreadableSchemaError: it is not a valid Avro schema, or Spark cannot read it.
     """
-    try:
-        names = _Names()
-        for _, text in registered.references:
-            names.resolve(json.loads(text), "")
-        parsed = names.resolve(json.loads(registered.text), "")
-        root, node = _Reader(names.named).read(parsed, wanted)
-    except UnreadableSchemaError:
-        raise
-    except (ValueError, TypeError, KeyError) as error:
-        message = f"is not a valid Avro schema: {error}"
-        raise UnreadableSchemaError(message) from error
-    if count_fields(root, {}) > _MAX_FIELDS:
-        message = f"has more than {_MAX_FIELDS} fields, each use of a type counted"
-        raise UnreadableSchemaError(message)
+    root, node = _read(registered, wanted)
     mark: Json = {"type": "fixed", "name": _MARK_NAME, "size": len(MARK)}
     fields: list[Json] = [
         {"name": VALUE_FIELD, "type": node},
@@ -116,16 +105,49 @@ def read_avro(registered: Registered, wanted: ColumnType | None = None) -> AvroS
 
 
 @refusing_deep_schemas()
+def read_event_row(registered: Registered) -> Record | None:
+    """Return the type of `after` in a schema of change events; None if it has no such record.
+
+    The names of Kafka Connect decide, as where `frazil_spark.decode.change_events` reads values.
+
+    Raises:
+        UnreadableSchemaError: it is not a valid Avro schema.
+    """
+    root, _ = _read(registered, for_events=True)
+    after = root.find("after")[0] if isinstance(root, Record) else None
+    return after if isinstance(after, Record) else None
+
+
+@refusing_deep_schemas()
 def parse_avro(registered: Registered) -> str:
     """Return a JSON list of the schemas that a registered one refers to, and of it as the last.
 
     Raises:
         UnreadableSchemaError: it is not a valid Avro schema.
     """
-    names = _Names()
-    texts = [*(text for _, text in registered.references), registered.text]
+    with _refusing_invalid():
+        return json.dumps(_Names().resolve_all(registered))
+
+
+def _read(
+    registered: Registered, wanted: ColumnType | None = None, *, for_events: bool = False
+) -> tuple[Source, Json]:
+    """Return a schema's type, and its node for Spark's schema."""
+    with _refusing_invalid():
+        names = _Names()
+        parsed = names.resolve_all(registered)[-1]
+        root, node = _Reader(names.named, for_events).read(parsed, wanted)
+    if count_fields(root, {}) > _MAX_FIELDS:
+        message = f"has more than {_MAX_FIELDS} fields, each use of a type counted"
+        raise UnreadableSchemaError(message)
+    return root, node
+
+
+@contextmanager
+def _refusing_invalid() -> Iterator[None]:
+    """Raise `UnreadableSchemaError` for a schema that is not valid."""
     try:
-        return json.dumps([names.resolve(json.loads(text), "") for text in texts])
+        yield
     except UnreadableSchemaError:
         raise
     except (ValueError, TypeError, KeyError) as error:
@@ -142,6 +164,11 @@ class _Names:
     """
 
     named: dict[str, dict[str, Json]] = field(default_factory=dict)
+
+    def resolve_all(self, registered: Registered) -> list[Json]:
+        """Return the schemas that a registered one refers to, and it as the last."""
+        texts = [*(text for _, text in registered.references), registered.text]
+        return [self.resolve(json.loads(text), "") for text in texts]
 
     def resolve(self, node: Json, space: str) -> Json:
         """Return a schema in a namespace with full names.
@@ -218,6 +245,8 @@ class _Reader:
     """
 
     named: Mapping[str, dict[str, Json]]
+    for_events: bool = False
+    """Whether values are read by the names of Kafka Connect, as those of change events are."""
     _written: dict[str, tuple[Source, str]] = field(default_factory=dict)
     _open: dict[str, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=lambda: {_RECORD_NAME, _MARK_NAME})
@@ -229,7 +258,9 @@ class _Reader:
         if self._level > _MAX_DEPTH:
             message = f"is nested deeper than {_MAX_DEPTH} levels"
             raise UnreadableSchemaError(message)
-        found = self._read_node(node, wanted)
+        own = self.named.get(node) if isinstance(node, str) else node
+        scalar = _read_event_scalar(own) if self.for_events and isinstance(own, dict) else None
+        found = (scalar, node) if scalar else self._read_node(node, wanted)
         self._level -= 1
         return found
 
@@ -339,8 +370,9 @@ class _Reader:
                 ):
                     return Unsupported("mixes logical types in a union"), written
                 return Scalar(Primitive(wide)), written
-        if not members:
-            return Unsupported("is always null"), written
+        if not members or self.for_events:
+            reason = "has a union of several types" if members else "is always null"
+            return Unsupported(reason), written
         if len({*names}) < len(names):
             reason = "has a union of types whose names differ only in case or dots"
             return Unsupported(reason), written
@@ -372,6 +404,20 @@ def _read_logical(kind: str, node: dict[str, Json], *, is_wanted: bool) -> tuple
         source, written = _read_decimal(digits, {"type": kind}, MAX_DECIMAL_PRECISION)
         return source, written if is_wanted else kind
     return Scalar(Primitive(_PRIMITIVES[kind])), kind
+
+
+def _read_event_scalar(node: dict[str, Json]) -> Scalar | None:
+    """Return the type of a value by its name in Kafka Connect; None if its parts decide."""
+    kind, logical, name = str(node["type"]), node.get("logicalType"), node.get("connect.name")
+    if not name:
+        name = DECIMAL if logical == "decimal" and _read_digits(node) else f"{kind}/{logical}"
+    given = node.get("connect.parameters")
+    found = find_row_type(str(name), {**node, **(given if isinstance(given, dict) else {})})
+    if kind == "fixed" and node["size"]:
+        found = found or Primitive("fixed", (int(str(node["size"])),))
+    if kind in _PRIMITIVES:
+        found = found or Primitive(_PRIMITIVES[kind])
+    return Scalar(found) if found else None
 
 
 def _read_enum(node: dict[str, Json]) -> tuple[Source, dict[str, Json]]:

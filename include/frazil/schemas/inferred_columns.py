@@ -33,12 +33,13 @@ from frazil.schemas.payloads import (
     find_latest_schema,
     follow_schema,
     list_payloads,
+    suggest_own_file,
 )
 from frazil.schemas.source_types import NotConvertibleError, Record
 from frazil.streams.change_events import FROM_KEY, OP
-from frazil.streams.column_types import Column, format_type, require_column
+from frazil.streams.column_types import Column, format_type, parse_column, require_column
 from frazil.streams.models import Stream
-from frazil.streams.routes import SEPARATOR
+from frazil.streams.yaml_files import locate_field, name_field
 from frazil.workspace import Workspace
 
 _LOOKED_AT = 100
@@ -46,29 +47,45 @@ _LOOKED_AT = 100
 
 
 def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
-    """Return the workspace with the columns that the stream file does not list.
+    """Return the workspace with the columns and the key that the stream file leaves out.
 
     They come from the table, so that a batch is decoded with the columns it was planned with;
-    before the table exists they come from the newest registered schema. Without a `view` the table
-    is loaded, if the file leaves columns out.
+    before the table exists they come from the newest registered schemas, and the key of change
+    events in JSON from the schema in the first keys of the topic. Without a `view` the table is
+    loaded, if the file leaves anything out.
 
     Raises:
         RegistryUnavailableError, UnknownSubjectError: there is neither a table nor a schema.
-        SchemaMisfitError: no column type holds a field of the schema exactly.
-        StreamFileError: the schema's columns contradict the stream file.
+        KafkaUnavailableError, UnknownTopicError: no key was read.
+        SchemaMisfitError: no column type holds a field of the schema exactly; the keys have no
+            schema, or the records no key.
+        StreamFileError: the schema's columns contradict the stream file, or lack the key.
     """
-    work = with_event_key(work, view)
     stream = work.stream
-    if not stream.needs_columns:
+    if not stream.needs_columns and not _takes_event_key(stream):
         return work
     table = (view or TableView(work.store, stream.table.name)).found
-    found = _read_table_columns(stream, table.schema()) if table else {}
+    schema = None if table is None else table.schema()
+    found = {} if schema is None else _read_table_columns(stream, schema)
     for payload in _list_inferred_payloads(stream):
         if payload.part not in found:
-            schema = find_latest_schema(work.registry(payload.options.registry), payload)
-            columns = derive_payload_columns(payload, schema, is_new=True)
+            newest = find_latest_schema(work.registry(payload.options.registry), payload)
+            columns = derive_payload_columns(payload, newest, is_new=True)
             found[payload.part] = {column.name: format_type(column.type) for column in columns}
-    return work.with_stream(_list_columns(stream, found), stream)
+    ids = stream.table.id_columns
+    if _takes_event_key(stream):
+        listed = _parse_columns(found["value"]) if "value" in found else stream.value.parsed_columns
+        if schema is None:
+            ids = _match_columns(stream, listed, _read_key_fields(work))
+        else:
+            required = {field.name for field in schema.fields if field.required} - {OP}
+            ids = tuple(column.name for column in listed if column.name in required)
+    return work.with_stream(_complete(stream, found, ids), stream)
+
+
+def with_event_key(work: Workspace, view: TableView | None = None) -> Workspace:
+    """Return the workspace of a state table with its columns and key; see `with_columns`."""
+    return work if work.stream.table.state is None else with_columns(work, view)
 
 
 def with_newest_columns(work: Workspace, view: TableView | None = None) -> Workspace:
@@ -82,11 +99,10 @@ def with_newest_columns(work: Workspace, view: TableView | None = None) -> Works
     Raises:
         RegistryUnavailableError: the newest schema cannot be read.
     """
-    view = view or TableView(work.store, work.stream.table.name)
-    work = with_event_key(work, view)
     stream = work.stream
+    view = view or TableView(work.store, stream.table.name)
     known = with_columns(work, view)
-    if known is work or view.found is None:
+    if not stream.needs_columns or view.found is None:
         return known
     stored = read_pending_schemas(view.table.properties, stream.stream, view.name)
     found: dict[str, dict[str, str]] = {}
@@ -98,10 +114,12 @@ def with_newest_columns(work: Workspace, view: TableView | None = None) -> Works
         schemas, newest = _find_schemas(work, payload, stored if can_be_pending else ())
         latest |= {payload.part: newest.id} if newest else {}
         columns, followed = _follow_schemas(payload, schemas)
-        found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in columns}
+        own = (column for column in columns if column.name.lower() not in payload.added_names)
+        found[payload.part] = {c.name: format_type(c.type) + "!" * c.required for c in own}
         if can_be_pending:
             pending = followed
-    return work.with_stream(_list_columns(stream, found), stream, pending, latest)
+    completed = _complete(stream, found, known.stream.table.id_columns)
+    return work.with_stream(completed, stream, pending, latest)
 
 
 def _find_schemas(
@@ -145,6 +163,8 @@ def _list_inferred_payloads(stream: Stream) -> list[Payload]:
 
 def _read_table_columns(stream: Stream, schema: Schema) -> dict[str, dict[str, str]]:
     """Return the table's columns by part, with their types, for the parts that list none."""
+    if not stream.needs_columns:
+        return {}
     try:
         columns = read_columns(schema)
     except ValueError as error:
@@ -158,18 +178,33 @@ def _read_table_columns(stream: Stream, schema: Schema) -> dict[str, dict[str, s
     if stream.key.needs_type and key:
         found["key"] = key
     if stream.value.needs_columns:
-        found["value"] = {n: t for n, t in columns.items() if n not in key and n != KAFKA_COLUMN}
+        others = {KAFKA_COLUMN, *key, *stream.value.typed_columns}  # those of events are added
+        found["value"] = {n: t for n, t in columns.items() if n not in others}
     return found
 
 
-def _list_columns(stream: Stream, found: dict[str, dict[str, str]]) -> Stream:
-    """Return the stream as if its file listed the columns."""
+def _parse_columns(found: Mapping[str, str]) -> tuple[Column, ...]:
+    return tuple(parse_column(name, text) for name, text in found.items())
+
+
+def _complete(stream: Stream, found: Mapping[str, dict[str, str]], ids: Sequence[str]) -> Stream:
+    """Return the stream as if its file listed the columns, and named the key `ids`."""
     content = stream.model_dump(by_alias=True, exclude_unset=True)
+    what, instead = "the columns of the registered schema", "list value.columns there"
     if stream.value.needs_columns:
         content["value"]["columns"] = found["value"]
     if stream.key.needs_type:
         content["key"]["type"] = found["key"][stream.key.column]
-    return _validate(content, "the columns of the registered schema", "list value.columns there")
+    if _takes_event_key(stream) and not stream.value.needs_columns:
+        what = f"the key {', '.join(ids)} of its change events"
+        instead = "name the columns in table.id_columns"
+    if stream.table.state is not None:
+        content["table"]["id_columns"] = [*ids]
+        content["value"]["columns"] = {
+            name: require_column(text) if name in ids else text
+            for name, text in content["value"]["columns"].items()
+        }
+    return _validate(content, what, instead + suggest_own_file(stream))
 
 
 def _validate(content: dict[str, Any], what: str, instead: str) -> Stream:
@@ -182,7 +217,7 @@ def _validate(content: dict[str, Any], what: str, instead: str) -> Stream:
         return Stream.model_validate(content)
     except ValidationError as error:
         reasons = "; ".join(
-            f"{'.'.join(map(str, detail['loc']))}: {read_reason(detail)}"
+            f"{name_field(locate_field(detail))}: {read_reason(detail)}"
             for detail in error.errors()
         )
         name = content["stream"]
@@ -207,54 +242,24 @@ def read_pending_schemas(
     return tuple(read_property(properties, key, parse_numbers, without, table) or ())
 
 
-def with_event_key(work: Workspace, view: TableView | None = None) -> Workspace:
-    """Return the workspace with the columns of the key, where the file takes them from the events.
-
-    They come from the change table, whose required columns they are; before it exists they come
-    from the registered schema of the keys, or from the schema in the first keys of the topic.
-
-    Raises:
-        RegistryUnavailableError, KafkaUnavailableError, UnknownTopicError: nothing was read.
-        UnknownSubjectError: there is no record yet.
-        SchemaMisfitError: the keys have no schema, or the records no key.
-        StreamFileError: the columns do not have the key.
-    """
-    stream = work.stream
-    if stream.table.id_columns != (FROM_KEY,):
-        return work
-    table = (view or TableView(work.store, stream.table.name)).found
-    if table is None:
-        names = _match_columns(stream, _read_key_fields(work))
-    else:
-        required = {field.name for field in table.schema().fields if field.required}
-        names = [c.name for c in stream.value.parsed_columns if c.name in required - {OP}]
-    return work.with_stream(_complete(stream, names), stream)
-
-
 def list_key_fields(work: Workspace) -> tuple[str, ...]:
     """Return the fields that the key of each event must have; none if the file names the key."""
     declared = work.file_stream or work.stream
-    if declared.table.id_columns != (FROM_KEY,):
+    if not _takes_event_key(declared):
         return ()
     ids = work.stream.table.id_columns
     return tuple(c.field for c in work.stream.value.parsed_columns if c.name in ids)
 
 
-def _complete(stream: Stream, names: Sequence[str]) -> Stream:
-    """Return the stream as if its file named the key and required its columns."""
-    content = stream.model_dump(by_alias=True, exclude_unset=True)
-    content["table"]["id_columns"] = [*names]
-    columns = content["value"]["columns"]
-    content["value"]["columns"] = {
-        name: require_column(text) if name in names else text for name, text in columns.items()
-    }
-    what = f"the key {', '.join(names)} of its change events"
-    return _validate(content, what, "name the columns in table.id_columns")
+def _takes_event_key(stream: Stream) -> bool:
+    """Return whether the file takes the columns of the key from the events."""
+    return stream.table.id_columns == (FROM_KEY,)
 
 
-def _match_columns(stream: Stream, fields: Sequence[str]) -> list[str]:
-    """Return the columns of the key's fields, in the order of the stream file."""
-    columns = stream.value.parsed_columns
+def _match_columns(
+    stream: Stream, columns: Sequence[Column], fields: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the columns of the key's fields, in the order of the stream's columns."""
     absent = [name for name in fields if name not in {column.field for column in columns}]
     if absent:
         raise StreamFileError(
@@ -262,7 +267,7 @@ def _match_columns(stream: Stream, fields: Sequence[str]) -> list[str]:
             "which value.columns has no column",
             f"add a column for each field of the key to {stream.stream}.yaml",
         )
-    return [column.name for column in columns if column.field in fields]
+    return tuple(column.name for column in columns if column.field in fields)
 
 
 def _read_key_fields(work: Workspace) -> tuple[str, ...]:
@@ -334,14 +339,12 @@ def _refuse_keyless(stream: Stream, records: int) -> SchemaMisfitError:
     """Return the error for a topic whose records have no key, as those of a table without one."""
     first = "the first record" if records == 1 else f"the first {records} records"
     has = "has" if records == 1 else "have"
-    is_derived = SEPARATOR in stream.stream and stream.route is None
     return SchemaMisfitError(
         f"stream {stream.stream}: {first} of {', '.join(stream.source.names)} {has} no key, which "
         f"`id_columns: {FROM_KEY}` needs; nothing was read",
         "give the source table a primary key, or Debezium `message.key.columns`, and read a new "
         "topic; or name the columns in table.id_columns and mark them with `!`: a delete without "
-        "a key is a dead letter then"
-        + ("; or, with `topic_pattern`, add the topic to `source.exclude_topics`" * is_derived),
+        "a key is a dead letter then" + suggest_own_file(stream),
     )
 
 

@@ -1,16 +1,16 @@
 """Choose the registered schemas that decode a batch, and describe how each becomes columns."""
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from frazil.errors import SchemaMisfitError, UnknownSchemaIdError, UnknownSubjectError
 from frazil.kafka.schema_registry import Registered, SchemaType
-from frazil.schemas.avro import VALUE_FIELD, parse_avro, read_avro
+from frazil.schemas.avro import VALUE_FIELD, parse_avro, read_avro, read_event_row
 from frazil.schemas.column_conversion import convert_columns
 from frazil.schemas.fast_path_layouts import lay_out_avro, lay_out_protobuf
 from frazil.schemas.json_schema import read_json_schema
@@ -32,10 +32,12 @@ from frazil.schemas.wire_format import (
     SchemaDecode,
     WireFormat,
 )
-from frazil.streams.column_types import Column, FieldError, StructType, parse_column
+from frazil.streams.column_types import Column, FieldError, StructType, parse_column, quote_name
 from frazil.streams.models import Stream
+from frazil.streams.routes import SEPARATOR
 from frazil.streams.schema_changes import SchemaChange, compare_columns, follow_columns
 from frazil.streams.sections import BY_REGISTRY, VALUE_COLUMN, Key, Value
+from frazil.streams.state_sections import STATE_COLUMNS
 
 if TYPE_CHECKING:
     from frazil.kafka.schema_registry import SchemaRegistry
@@ -101,6 +103,15 @@ class Payload:
         return VALUE_COLUMN if self.part == "value" else self.stream.key.column
 
     @property
+    def added_names(self) -> frozenset[str]:
+        """Return the names, in lower case, of columns that Frazil adds to those of a value."""
+        stream = self.stream
+        if not self.is_event or self.part == "key":
+            return frozenset()
+        added = {*stream.value.typed_columns} - {*stream.value.columns}
+        return frozenset(map(str.lower, added | (STATE_COLUMNS if stream.table.state else set())))
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """Return the columns that the payload fills."""
         pairs = self.options.typed_columns
@@ -143,13 +154,26 @@ def derive_payload_columns(
     Raises:
         SchemaMisfitError: no column can hold a field.
     """
+    added = payload.added_names
     try:
-        root = _read_root(payload, schema)
+        root = _read_root(payload, schema, is_new=is_new)
         if not is_new:
             root, _ = drop_unfit_names(root, is_flat=payload.is_flat)
-        return derive_columns(root, is_flat=payload.is_flat, single_column=payload.single_column)
+        found = derive_columns(root, is_flat=payload.is_flat, single_column=payload.single_column)
+        if is_new:
+            _refuse_names(found, added)
     except NotConvertibleError as error:
         raise _mismatch_error(payload, schema, error) from error
+    ids = payload.stream.table.id_columns
+    own = (column for column in found if column.name.lower() not in added)
+    return tuple(replace(column, required=column.name in ids) for column in own)
+
+
+def _refuse_names(columns: Iterable[Column], added: Collection[str]) -> None:
+    for column in columns:
+        if column.name.lower() in added:
+            message = f"{column.name} is the name of a column that Frazil adds"
+            raise NotConvertibleError(message)
 
 
 def list_unfit_fields(payload: Payload, schema: Registered) -> tuple[str, ...]:
@@ -158,7 +182,9 @@ def list_unfit_fields(payload: Payload, schema: Registered) -> tuple[str, ...]:
     Raises:
         NotConvertibleError: it cannot be read.
     """
-    return drop_unfit_names(_read_root(payload, schema), is_flat=payload.is_flat)[1]
+    root, unfit = drop_unfit_names(_read_root(payload, schema), is_flat=payload.is_flat)
+    names = [name for name, _ in root.fields] if isinstance(root, Record) else []
+    return (*unfit, *(quote_name(n) for n in names if n.lower() in payload.added_names))
 
 
 def follow_schema(
@@ -194,8 +220,15 @@ def _require_known_type(schema: Registered) -> None:
         raise UnreadableSchemaError(f"is of the type {schema.type}")
 
 
-def _read_root(payload: Payload, schema: Registered) -> Source:
+def _read_root(payload: Payload, schema: Registered, *, is_new: bool = False) -> Source:
     _require_known_type(schema)
+    if payload.is_event:
+        _require_avro(schema)
+        row = read_event_row(schema)
+        if row is None and is_new:
+            message = "is none of change events: it has no record `after`"
+            raise NotConvertibleError(message)
+        return row or Record(())  # its records are no rows
     if schema.type == "PROTOBUF":
         return read_protobuf(schema, payload.options.message).root
     if schema.type == "JSON":
@@ -315,6 +348,8 @@ def describe_schema(payload: Payload, schema: Registered, kind: str | None = Non
 
 def _describe_decode(payload: Payload, schema: Registered) -> SchemaDecode:
     if payload.is_event:
+        if payload.follows_schemas:
+            _require_same_types(payload, schema)
         return _describe_event(schema)
     if schema.type == "AVRO":
         return _describe_avro(payload, schema)
@@ -325,10 +360,23 @@ def _describe_decode(payload: Payload, schema: Registered) -> SchemaDecode:
 
 def _describe_event(schema: Registered) -> SchemaDecode:
     """Describe a schema of change events, or of their keys, for a Python worker."""
+    _require_avro(schema)
+    return SchemaDecode(schema_id=schema.id, reader=parse_avro(schema))
+
+
+def _require_avro(schema: Registered) -> None:
     if schema.type != "AVRO":
         message = f"is {schema.type}; change events of a registry are read from Avro"
         raise NotConvertibleError(message)
-    return SchemaDecode(schema_id=schema.id, reader=parse_avro(schema))
+
+
+def _require_same_types(payload: Payload, schema: Registered) -> None:
+    """Require that the columns of change events can hold a schema's types; text holds them all."""
+    derived = derive_payload_columns(payload, schema)
+    for change in compare_columns(payload.columns, derived, frozenset()):
+        if change.kind == "change_type" and change.before != "string":
+            message = f"{change.path} is {change.after}, and its column {change.before}"
+            raise NotConvertibleError(message)
 
 
 def _explain_quarantine(payload: Payload, schema: Registered) -> str:
@@ -405,11 +453,22 @@ def _mismatch_error(
     )
     if payload.has_schema_id and not isinstance(error, UnreadableSchemaError):
         step += "; or set `schema: {other: quarantine}` there to make such records dead letters"
+    if not isinstance(error, UnreadableSchemaError):
+        step += suggest_own_file(payload.stream)
     return SchemaMisfitError(
         f"stream {name}: schema {schema.id} of its {part}s (subject {payload.subject}): {error}; "
         "nothing of the batch is visible",
         step,
     )
+
+
+def suggest_own_file(stream: Stream) -> str:
+    """Return what else a person can do about a stream of a topic pattern; empty for others."""
+    is_derived = SEPARATOR in stream.stream and stream.route is None
+    return (
+        "; or, with `topic_pattern`, add the topic to `source.exclude_topics`, and perhaps give it "
+        f"the file {stream.stream}.yaml"
+    ) * is_derived
 
 
 def _unknown(payload: Payload, schema_id: int, where: str) -> UnknownSchemaIdError:

@@ -380,7 +380,7 @@ class Stream(Section):
         if self.order == "kafka" and len(self.source.names) > 1:
             reason = "offsets of several topics have no order: use `{sequence_by: [column]}`"
             raise FieldError(("order",), reason)
-        if self.needs_columns:
+        if self.needs_columns and self.value.change_events is None:
             raise FieldError(("value", "columns"), "required with `mode: upsert`: list the columns")
         options = self._state_options
         validate_state_table(options, list_chosen(table))

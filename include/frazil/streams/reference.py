@@ -91,12 +91,14 @@ Topics whose names begin with `__` are Kafka's own and never match.
   [each of them](airflow.md#topic-patterns).
 * **A deleted topic** with a table keeps its stream, whose runs fail. To remove the stream add the
   topic to `exclude_topics`, or drop the table.
-* **Columns** are those of the file for all topics, or with a registry those of each topic's schema.
-  Frazil infers none from records. State tables need columns in the file.
+* **Columns** are those of the file for all topics; or, if it lists none, those of each topic's
+  registered schema, of change events in Avro
+  [those of `after`](cdc.md#columns-of-the-registered-schema). Frazil infers none from records.
+  State tables without change events need columns in the file.
 * Not with `topic_pattern`: `route`, `monitoring_group`, `start: latest` and start offsets.
 
 With `source: {topic: …}` in a file of its own a topic is read twice, into two tables, unless
-`exclude_topics` has it. A changed pattern or `table.name` gives streams other names or tables,
+`exclude_topics` has it; a file with the stream's name and table then goes on with it. A changed pattern or `table.name` gives streams other names or tables,
 which begin at `source.start`.
 """
 

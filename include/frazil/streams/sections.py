@@ -123,7 +123,7 @@ class Value(Section):
         default_factory=dict,
         description="name → type, or name → `{type: …, from: FIELD}` for a field with another "
         "name; `!` means required. `string` and `raw` have one column, `value`. With a registry, "
-        "default: the columns of the registered schema",
+        "default: the columns of the registered schema, of change events those of `after`",
     )
     transform: Literal["none", "flatten", "flatten_debezium"] | None = Field(
         None,
@@ -168,6 +168,8 @@ class Value(Section):
     def _columns_fit_convert(self) -> "Value":
         if self.convert == "json" and not self.columns:
             message = "convert: json needs columns, for example `columns: {id: long!}`"
+            if self.transform == "flatten_debezium":
+                message += ": only events in Avro (by_schema_id) have a registered schema"
             raise ValueError(message)
         word = _WHOLE.get(self.convert)
         if word and self.columns and set(self.columns) != {VALUE_COLUMN}:
@@ -206,8 +208,6 @@ class Value(Section):
         if self.convert not in {"json", "by_schema_id"}:
             message = f"flatten_debezium needs convert: json or by_schema_id, not {self.convert}"
             raise FieldError(("transform",), message)
-        if not self.columns:
-            raise FieldError(("columns",), "required with `transform: flatten_debezium`: list them")
         if self.convert != "json" and "decimals" in list_chosen(self):
             reason = "only with `convert: json`: a registered schema has the digits of decimals"
             raise FieldError(("decimals",), reason)

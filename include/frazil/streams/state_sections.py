@@ -40,7 +40,8 @@ NEW_LOG_STEP = (
 )
 """What helps where the offsets of a state table's topic start over, without losing a key."""
 _DELETED_AT = "_deleted_at"
-_OWN_COLUMNS = frozenset({_DELETED_AT, SEQUENCE})
+STATE_COLUMNS = frozenset({_DELETED_AT, SEQUENCE})
+"""Names of columns that a state table or its delete memory adds."""
 
 
 def list_names(given: object) -> object:
@@ -200,14 +201,15 @@ def validate_state_table(options: StateOptions, chosen: Collection[str]) -> None
     elif options.tombstones == "delete":
         _validate_tombstones(options)
     _validate_own_names(options)
-    _validate_state_columns(options)
+    if not options.value.needs_columns:
+        _validate_state_columns(options)
 
 
 def _validate_own_names(options: StateOptions) -> None:
     """Check that no column has the name of one that a state table or its delete memory adds."""
     for name in sorted(column.name for column in options.columns):
         is_mark = options.deletes == "mark" and name.lower() == _DELETED_AT
-        if name in _OWN_COLUMNS or is_mark:
+        if name in STATE_COLUMNS or is_mark:
             raise FieldError(options.place(name), "this column name is reserved for state tables")
     for index, name in enumerate(options.named_ids):
         place = ("table", "id_columns", index)

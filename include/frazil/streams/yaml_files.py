@@ -121,16 +121,20 @@ def describe_errors(path: Path, root: yaml.Node | None, error: ValidationError) 
 
 def _describe(path: Path, root: yaml.Node | None, detail: ErrorDetails) -> str:
     """Return one validation error as `file:line: field: reason`."""
-    location = [part for part in detail["loc"] if not _is_label(part)]
+    location = locate_field(detail)
     reason = detail["msg"].removeprefix("Value error, ")
-    cause = detail.get("ctx", {}).get("error")
-    if isinstance(cause, FieldError):
-        location += cause.path
     field = name_field(location) or "(the file)"
     reason = _REASONS.get(detail["type"], reason)
     given = detail.get("input")
     shown = f" (found {given!r})" if isinstance(given, str | int | float | bool) else ""
     return f"{path}:{line_of(root, location)}: {field}: {reason}{shown}"
+
+
+def locate_field(detail: ErrorDetails) -> list[int | str]:
+    """Return the keys of the field of a validation error, from the top level on."""
+    location = [part for part in detail["loc"] if not _is_label(part)]
+    cause = detail.get("ctx", {}).get("error")
+    return [*location, *(cause.path if isinstance(cause, FieldError) else ())]
 
 
 def _choose_form(details: list[ErrorDetails]) -> list[ErrorDetails]:

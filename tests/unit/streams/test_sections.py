@@ -72,6 +72,38 @@ def test_what_does_not_fit_together_is_refused(
         make(value, **({"key": key} if key else {}))
 
 
+EVENTS = {"convert": "by_schema_id", "transform": "flatten_debezium"}
+UPSERT = {"name": "demo.t", "mode": "upsert", "id_columns": ["id"], "partition_by": ["day(at)"]}
+
+
+@pytest.mark.parametrize("ids", [["id"], "_from_debezium_key_"])
+def test_change_events_of_a_registry_need_no_columns(ids: object) -> None:
+    assert make(EVENTS).needs_columns
+    made = make(EVENTS, table={**UPSERT, "id_columns": ids}, order={"sequence_by": "_source.lsn"})
+    assert made.needs_columns
+    assert make({**EVENTS, "rest": "others", "truncate": "apply"}).needs_columns
+
+
+@pytest.mark.parametrize(
+    ("value", "table", "reason"),
+    [
+        ({"transform": "flatten_debezium"}, {}, r"only events in Avro \(by_schema_id\) have a"),
+        (REGISTERED, UPSERT, "required with `mode: upsert`: list the columns"),
+        ({**EVENTS, "convert": "by_latest_schema"}, {}, "json or by_schema_id"),
+        ({**EVENTS, "rest": "_op"}, {}, "_op is a column of its own"),
+        (EVENTS, {**UPSERT, "id_columns": ["id", "id"]}, "id is named twice"),
+        (EVENTS, {**UPSERT, "id_columns": ["memory"]}, "memory is a column of the delete memory"),
+        (EVENTS, {**UPSERT, "partition_by": ["_op"]}, "_op is not a column of the state table"),
+        ({**EVENTS, "truncate": "apply"}, UPSERT, "it would have to delete every key"),
+    ],
+)
+def test_what_is_wrong_whatever_the_columns_are_is_refused(
+    value: dict[str, object], table: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        make(value, table={"name": "demo.t", **table})
+
+
 def test_what_decides_about_rows_is_part_of_the_transform() -> None:
     plain = make({"columns": COLUMNS})
     keyed = make({"columns": COLUMNS}, key={"convert": "string"})

@@ -273,3 +273,20 @@ def test_a_mistake_in_a_file_with_a_pattern_is_named_with_its_line(
     assert words in error.facts
     assert error.facts.startswith(f"{path}:{line}: " if "file" not in words else f"{path}: ")
     assert list_names_of(path) in (["shop"], ["shop__orders"])
+
+
+def test_an_excluded_topic_may_have_a_file_of_its_own_and_the_same_stream(folder: Path) -> None:
+    know("items", "orders", begun=("items", "orders"))
+    before = load_stream(folder, "shop__orders")
+    (folder / "shop.yaml").write_text(SHOP.replace("public.old", "public.orders"))
+    own = SHOP.replace("stream: shop", "stream: shop__orders").replace("cdc.{t}", "cdc.orders")
+    first, last = own.index("  topic_pattern"), own.index("value:")
+    (folder / "shop__orders.yaml").write_text(
+        f"{own[:first]}  topic: shop.public.orders\n{own[last:]}"
+    )
+
+    streams, errors = load_readable_streams(folder)
+
+    assert errors == ()
+    assert {each.stream: each for each in streams}["shop__orders"] == before
+    assert len(streams) == 2
