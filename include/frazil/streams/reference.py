@@ -98,7 +98,8 @@ Topics whose names begin with `__` are Kafka's own and never match.
 * Not with `topic_pattern`: `route`, `monitoring_group`, `start: latest` and start offsets.
 
 With `source: {topic: …}` in a file of its own a topic is read twice, into two tables, unless
-`exclude_topics` has it; a file with the stream's name and table then goes on with it. A changed pattern or `table.name` gives streams other names or tables,
+`exclude_topics` has it. If that file has the name and the table of the topic's stream, it continues
+this stream. A changed pattern or `table.name` gives streams other names or tables,
 which begin at `source.start`.
 """
 
