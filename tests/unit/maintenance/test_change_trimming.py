@@ -254,7 +254,8 @@ class DatedEvents(Dated):
     @staticmethod
     def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
         row = EventLake.make_row(change, place)
-        return {**row, "_kafka": {**place, "timestamp": NOW, "headers": None}}
+        headers = [{"key": "trace", "value": b"1"}]
+        return {**row, "_kafka": {**place, "timestamp": NOW, "headers": headers}}
 
 
 def test_an_open_dead_letter_of_change_events_holds_the_trimming_for_a_while(
