@@ -84,6 +84,7 @@ BROKEN_STATE = [
     ("sequence_by: [at]", "sequence: [at]", 17, "order.sequence_by", "required, but not set"),
     ("sequence_by: [at]", "sequence_by: []", 18, "order.sequence_by", "at least 1 item"),
     ("schedule: each_batch", "schedule: hourly", 20, "merge.schedule", "'each_batch' or 'manual'"),
+    ("schedule: each_batch", "max_changes: 0", 20, "merge.max_changes", "(found 0)"),
     ("    name: string", "    name: string!", 9, "value.columns.name", "may carry only its key"),
     (
         "    op: string",
