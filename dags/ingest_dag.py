@@ -21,8 +21,9 @@ Airflow's Backfill is not allowed here, because no run reads the records of a da
 its database the next run continues from the table's recovery point.
 
 **What a retry does.** Nothing twice. `publish` finds a published batch by its id, `stage` writes to
-a new branch. A task is retried three times if broker, catalog or Spark server did not answer; a
-gap, a failed check or a superseded plan ends it at once, with the next command in its log.
+a new branch, `merge` goes on after its last slice, also if a run was stopped after two hours. A
+task is retried three times if broker, catalog or Spark server did not answer; a gap, a failed check
+or a superseded plan ends it at once, with the next command in its log.
 
 **How to stop.** Pause the DAG. If you mark a running task as failed, its Spark job ends;
 maintenance removes the staging branch, which no reader sees.
