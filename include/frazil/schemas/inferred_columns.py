@@ -275,7 +275,14 @@ def _read_key_fields(work: Workspace) -> tuple[str, ...]:
     if stream.value.convert == "json":
         return _read_json_key(work)
     payload = Payload(stream, "key")
-    schema = find_latest_schema(work.registry(payload.options.registry), payload)
+    try:
+        schema = find_latest_schema(work.registry(payload.options.registry), payload)
+    except UnknownSubjectError as error:
+        raise UnknownSubjectError(
+            f"stream {stream.stream}: the schema registry has no subject {payload.subject}, so "
+            f"`id_columns: {FROM_KEY}` does not know its key; nothing was read",
+            f"if no record has a key, {_give_key(stream)}",
+        ) from error
     try:
         root = read_avro(schema).root if schema.type == "AVRO" else None
     except NotConvertibleError:
@@ -342,9 +349,17 @@ def _refuse_keyless(stream: Stream, records: int) -> SchemaMisfitError:
     return SchemaMisfitError(
         f"stream {stream.stream}: {first} of {', '.join(stream.source.names)} {has} no key, which "
         f"`id_columns: {FROM_KEY}` needs; nothing was read",
+        _give_key(stream),
+    )
+
+
+def _give_key(stream: Stream) -> str:
+    """Return what a person can do about change events without a key."""
+    mark = " and mark them with `!`" if stream.value.columns else ""
+    return (
         "give the source table a primary key, or Debezium `message.key.columns`, and read a new "
-        "topic; or name the columns in table.id_columns and mark them with `!`: a delete without "
-        "a key is a dead letter then" + suggest_own_file(stream),
+        f"topic; or name the columns in table.id_columns{mark}: a delete without a key is a dead "
+        f"letter then{suggest_own_file(stream)}"
     )
 
 

@@ -10,7 +10,7 @@ from support.change_events import Fields, avro_envelope, avro_value
 from support.http_server import Request, serve_http
 from support.lake import Lake, make_stream
 
-from frazil.errors import FrazilError, SchemaMisfitError, StreamFileError
+from frazil.errors import FrazilError, SchemaMisfitError, StreamFileError, UnknownSubjectError
 from frazil.kafka.schema_registry import Registered
 from frazil.schemas.avro import read_event_row
 from frazil.schemas.evolution import settle_schema
@@ -318,3 +318,15 @@ def test_a_schema_of_other_records_makes_no_table_and_changes_none(
     if kind == "AVRO":
         payload = value_payload(with_columns(captured.open()))
         assert describe_schema(replace(payload, follows_schemas=True), other).refusal is None
+
+
+def test_a_table_without_a_primary_key_is_refused_with_what_helps(
+    tmp_path: Path, registry: Registry
+) -> None:
+    registry.register(ROW)
+    del registry.latest["orders-key"]
+
+    with pytest.raises(UnknownSubjectError, match="no subject orders-key, so") as refusal:
+        with_columns(Captured(tmp_path, UPSERT).open())
+
+    assert "if no record has a key, give the source table a primary" in refusal.value.next_step
