@@ -15,7 +15,13 @@ from frazil.kafka.schema_registry import Registered
 from frazil.schemas.avro import read_event_row
 from frazil.schemas.evolution import settle_schema
 from frazil.schemas.inferred_columns import with_columns, with_event_key, with_newest_columns
-from frazil.schemas.payloads import Payload, describe_schema, list_payloads, list_unfit_fields
+from frazil.schemas.payloads import (
+    Payload,
+    describe_schema,
+    list_payloads,
+    list_required_changes,
+    list_unfit_fields,
+)
 from frazil.schemas.source_types import NotConvertibleError, derive_columns
 from frazil.streams.change_events import find_row_type
 from frazil.streams.column_types import format_type
@@ -229,6 +235,16 @@ def test_the_table_follows_the_source_and_keeps_its_key(tmp_path: Path, registry
     expected = {"id": "long!", "name": "string", "gone": "int", "n": "int", "new": "double"}
     assert settle(captured) == expected
     assert settle(captured) == expected
+
+
+def test_a_schema_requires_only_its_new_column(tmp_path: Path, registry: Registry) -> None:
+    registry.register(ROW)
+    begun = Captured(tmp_path, UPSERT).begin()
+    schema = registry.register({**ROW, "new": "double"})
+
+    changes = list_required_changes(value_payload(with_columns(begun)), schema)
+
+    assert [change.text for change in changes] == ["add_column new: double"]
 
 
 def value_payload(work: Workspace) -> Payload:
