@@ -47,6 +47,8 @@ PLAIN = {"convert": "json", "columns": {"id": "long!", "name": "string"}}
 UPSERT = {"mode": "upsert", "id_columns": ["id"], "partition_by": ["bucket(id, 3)"]}
 CHANGES = {"id": "long!", "name": "string", "op": "string!", "at": "long!"}
 EVENTS = {"id": "long!", "name": "string", "doc": "string"}
+SLICES = {"max_changes": 100}
+"""After a merge that was killed several batches wait, each of which is a slice then."""
 STREAMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "partitioned": {"value": PLAIN, "table": {"partition_by": ["bucket(id, 3)"]}},
     "direct": {"value": PLAIN, "table": {}},
@@ -54,10 +56,12 @@ STREAMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
         "value": {"convert": "json", "columns": CHANGES},
         "table": {**UPSERT, "cdc_field": "op"},
         "order": {"sequence_by": ["at"]},
+        "merge": SLICES,
     },
     "captured": {
         "value": {"convert": "json", "transform": "flatten_debezium", "columns": EVENTS},
         "table": UPSERT,
+        "merge": SLICES,
     },
 }
 STATES = {
