@@ -19,6 +19,8 @@ rows again, with the same result.
 **How to stop.** Mark the task as failed: its Spark job ends, and no reader sees staged rows.
 """
 
+from datetime import timedelta
+
 from frazil.state_tables.messages import Merged, MergePreview
 from frazil_airflow.assets import MERGED
 from frazil_airflow.manual_dag import manual_dag
@@ -55,7 +57,8 @@ def merge(params: Params, run_id: str) -> Merged:
     "merge",
     "A state table to the newest changes, or all changes again",
     {"rebuild": flag_param("Rebuild", REBUILD)},
-    max_active_runs=4,  # streams do not wait for each other
+    max_active_runs=4,
+    dagrun_timeout=timedelta(days=7),  # a rebuild is one job over all changes
 )
 def merge_stream() -> None:
     """Preview, then merge."""

@@ -47,8 +47,7 @@ PLAIN = {"convert": "json", "columns": {"id": "long!", "name": "string"}}
 UPSERT = {"mode": "upsert", "id_columns": ["id"], "partition_by": ["bucket(id, 3)"]}
 CHANGES = {"id": "long!", "name": "string", "op": "string!", "at": "long!"}
 EVENTS = {"id": "long!", "name": "string", "doc": "string"}
-SLICES = {"max_changes": 100}
-"""After a merge that was killed several batches wait, each of which is a slice then."""
+SLICES = {"max_changes": 100}  # for the batches that wait after a merge was killed
 STREAMS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "partitioned": {"value": PLAIN, "table": {"partition_by": ["bucket(id, 3)"]}},
     "direct": {"value": PLAIN, "table": {}},

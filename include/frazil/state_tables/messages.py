@@ -138,7 +138,7 @@ class MergePreview(Message):
         if self.added_offsets is None:
             return f"{self.table}: a merge folds all changes: {self.rebuilt}"
         return (
-            f"{self.table}: a merge folds the changes of {count_noun(self.added_offsets, 'offset')}"
+            f"{self.table}: a merge folds the changes at {count_noun(self.added_offsets, 'offset')}"
         )
 
 

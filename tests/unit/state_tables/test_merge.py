@@ -47,7 +47,7 @@ def test_a_later_merge_folds_what_was_added_or_all_on_request(lake: StateLake) -
     added, rebuilt = (preview_merge(work_of(lake), rebuild=each) for each in (False, True))
 
     assert (merged.text, merged.ends_run) == ("states.orders: nothing to merge", True)
-    assert added.text == "states.orders: a merge folds the changes of 2 offsets"
+    assert added.text == "states.orders: a merge folds the changes at 2 offsets"
     assert rebuilt.text == "states.orders: a merge folds all changes: by request"
 
 
