@@ -180,7 +180,6 @@ class _Folded:
 
 def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
     """Expire keys of a state table, then trim its changes, as far as the file asks for it."""
-    work = with_event_key(work)
     stream, before = work.stream, summarize_table(work)
     rule, kept = stream.maintenance.expire_rows, stream.changes.keep_days
     report = RowExpiryReport(stream=stream.stream, dry_run=dry_run, before=before, after=before)
@@ -189,8 +188,10 @@ def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
     if rule is not None:
         limits = {"column": rule.column, "before_at": decide_cutoff(now_ms(), rule.keep_days)}
         report = report.model_copy(update=limits)
-    if (rule is None and kept is None) or read_base_table(work) is None:
+    base = None if rule is None and kept is None else read_base_table(work)
+    if base is None:
         return report
+    work = with_event_key(work, base.view)
     folded = _read_folded(work)
     if isinstance(folded, str):
         return report.model_copy(update={"problem": folded})

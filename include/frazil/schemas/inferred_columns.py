@@ -62,7 +62,7 @@ def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
         StreamFileError: the schema's columns contradict the stream file, or lack the key.
     """
     stream = work.stream
-    if not stream.needs_columns and not _takes_event_key(stream):
+    if not _is_incomplete(stream):
         return work
     table = (view or TableView(work.store, stream.table.name)).found
     schema = None if table is None else table.schema()
@@ -72,20 +72,40 @@ def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
             newest = find_latest_schema(work.registry(payload.options.registry), payload)
             columns = derive_payload_columns(payload, newest, is_new=True)
             found[payload.part] = {column.name: format_type(column.type) for column in columns}
-    ids = stream.table.id_columns
-    if _takes_event_key(stream):
-        listed = _parse_columns(found["value"]) if "value" in found else stream.value.parsed_columns
-        if schema is None:
-            ids = _match_columns(stream, listed, _read_key_fields(work))
-        else:
-            required = {field.name for field in schema.fields if field.required} - {OP}
-            ids = tuple(column.name for column in listed if column.name in required)
+    if _takes_event_key(stream) and schema is None:
+        ids = _match_columns(stream, _list_columns(stream, found), _read_key_fields(work))
+    else:
+        ids = _find_key(stream, found, schema)
     return work.with_stream(_complete(stream, found, ids), stream)
 
 
 def with_event_key(work: Workspace, view: TableView | None = None) -> Workspace:
-    """Return the workspace of a state table with its columns and key; see `with_columns`."""
-    return work if work.stream.table.state is None else with_columns(work, view)
+    """Return the workspace of a state table with the columns and the key of its change table.
+
+    Without a `view` the change table is loaded, if the file leaves anything out.
+
+    Raises:
+        TableDroppedError, MissingTableError: there is no change table.
+        IncompatibleTableError, StreamFileError: as in `complete_from_table`.
+    """
+    stream = work.stream
+    if stream.table.state is None or not _is_incomplete(stream):
+        return work
+    view = view or TableView(work.store, stream.table.name)
+    return work.with_stream(complete_from_table(stream, view.table.schema()), stream)
+
+
+def complete_from_table(stream: Stream, schema: Schema) -> Stream:
+    """Return the stream with what its file leaves out, from the schema of its table alone.
+
+    Raises:
+        IncompatibleTableError: the table has a column of a type that no stream has.
+        StreamFileError: the table's columns contradict the stream file.
+    """
+    if not _is_incomplete(stream):
+        return stream
+    found = _read_table_columns(stream, schema)
+    return _complete(stream, found, _find_key(stream, found, schema))
 
 
 def with_newest_columns(work: Workspace, view: TableView | None = None) -> Workspace:
@@ -183,8 +203,21 @@ def _read_table_columns(stream: Stream, schema: Schema) -> dict[str, dict[str, s
     return found
 
 
-def _parse_columns(found: Mapping[str, str]) -> tuple[Column, ...]:
-    return tuple(parse_column(name, text) for name, text in found.items())
+def _list_columns(stream: Stream, found: Mapping[str, dict[str, str]]) -> tuple[Column, ...]:
+    """List the columns of the value, which the file lists or which were found."""
+    if "value" not in found:
+        return stream.value.parsed_columns
+    return tuple(parse_column(name, text) for name, text in found["value"].items())
+
+
+def _find_key(
+    stream: Stream, found: Mapping[str, dict[str, str]], schema: Schema | None
+) -> tuple[str, ...]:
+    """Return the columns of the key: those that the file names, or that the table requires."""
+    if schema is None or not _takes_event_key(stream):
+        return stream.table.id_columns
+    required = {field.name for field in schema.fields if field.required} - {OP}
+    return tuple(each.name for each in _list_columns(stream, found) if each.name in required)
 
 
 def _complete(stream: Stream, found: Mapping[str, dict[str, str]], ids: Sequence[str]) -> Stream:
@@ -193,7 +226,7 @@ def _complete(stream: Stream, found: Mapping[str, dict[str, str]], ids: Sequence
     what, instead = "the columns of the registered schema", "list value.columns there"
     if stream.value.needs_columns:
         content["value"]["columns"] = found["value"]
-    if stream.key.needs_type:
+    if stream.key.needs_type and "key" in found:
         content["key"]["type"] = found["key"][stream.key.column]
     if _takes_event_key(stream) and not stream.value.needs_columns:
         what = f"the key {', '.join(ids)} of its change events"
@@ -249,6 +282,11 @@ def list_key_fields(work: Workspace) -> tuple[str, ...]:
         return ()
     ids = work.stream.table.id_columns
     return tuple(c.field for c in work.stream.value.parsed_columns if c.name in ids)
+
+
+def _is_incomplete(stream: Stream) -> bool:
+    """Return whether the file leaves columns or the key to the table, or to schemas."""
+    return stream.needs_columns or _takes_event_key(stream)
 
 
 def _takes_event_key(stream: Stream) -> bool:

@@ -9,7 +9,12 @@ import pyarrow as pa
 from pydantic import ValidationError
 from pyiceberg.table import Table
 
-from frazil.errors import FrazilError, MergeHaltedError
+from frazil.errors import (
+    FrazilError,
+    IncompatibleTableError,
+    MergeHaltedError,
+    StreamFileError,
+)
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.live_files import Flags, count_live_rows
 from frazil.iceberg.row_changes import RowsToDelete, collect_offsets, find_rows
@@ -18,6 +23,7 @@ from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, for_reading
 from frazil.messages import Report, count_noun
+from frazil.schemas.inferred_columns import complete_from_table
 from frazil.schemas.partition_evolution import compare_partitions
 from frazil.state_tables.merge_rules import (
     DELETED_AT,
@@ -113,13 +119,15 @@ def read_merge_lag(changes: TableView, stream: Stream) -> StateStatus:
     state = TableView(changes.store, require_state(stream).name)
     if changes.found is None:
         return StateStatus(table=state.name)
-    merged = position = halt = None
+    merged = position = None
+    halt: FrazilError | None = None
     try:
         if state.found is not None:
             merged = find_merged(for_reading(state.history), stream.stream)
             position = find_position(for_reading(state.history), stream.stream)
-        is_behind = _is_behind(changes.history, state, stream, position)
-    except MergeHaltedError as error:
+        completed = complete_from_table(stream, changes.table.schema())
+        is_behind = _is_behind(changes.history, state, completed, position)
+    except (MergeHaltedError, IncompatibleTableError, StreamFileError) as error:
         halt, is_behind = error, True
     waiting = list_waiting(changes.history, merged, position) if is_behind else []
     batches = [entry for entry in waiting if entry.summary.get(keys.KIND) in keys.ROW_KINDS]

@@ -16,7 +16,7 @@ from frazil.kafka.cluster import TopicFacts
 from frazil.kafka.consumer import KafkaRecord
 from frazil.ledger.offsets import OffsetRange
 from frazil.schemas import inferred_columns
-from frazil.schemas.inferred_columns import choose_key_fields, with_event_key
+from frazil.schemas.inferred_columns import choose_key_fields, with_columns
 from frazil.workspace import Workspace
 
 GOOD = json.dumps({"schema": {"fields": [{"field": "id"}, {"field": "shop"}]}, "payload": {}})
@@ -80,7 +80,7 @@ def read_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
         vars(work).update(kafka=topic, kafka_config={})
         monkeypatch.setattr(inferred_columns, "OffsetConsumer", lambda *_: topic)
         view = cast("TableView", SimpleNamespace(found=None))
-        return with_event_key(work, view).stream.table.id_columns
+        return with_columns(work, view).stream.table.id_columns
 
     return read
 

@@ -1,21 +1,31 @@
 """Every command on a stream with a state table: the state follows, it is told, or it is refused."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import typer
+from support.lake import Lake, make_stream
 from support.state_lake import Change, StateLake, make_state_lake
 
-from frazil.errors import ConfigurationError
+from frazil.errors import ConfigurationError, MissingTableError
 from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import encode_coordinates
 from frazil.ledger.recovery_point import History, LedgerEntry
 from frazil.ledger.state import StreamState, encode_state
+from frazil.maintenance.compaction import compact_table
+from frazil.maintenance.erasure import plan_erasure
+from frazil.maintenance.messages import ErasureRequest
+from frazil.maintenance.orphans import remove_orphans
+from frazil.maintenance.row_expiry import expire_rows
+from frazil.maintenance.snapshot_expiry import expire_snapshots
 from frazil.migration.adoption import adopt_table
 from frazil.migration.cluster_move import plan_move
 from frazil.migration.messages import MoveRequest
+from frazil.observability.audit import audit_stream
+from frazil.observability.status import locate_key
+from frazil.state_tables.merge import merge_changes
 from frazil.state_tables.merge_rules import hash_rules, plan_merge
 from frazil.state_tables.messages import MergeCounts, MergePosition
 from frazil.workspace import Workspace
@@ -104,3 +114,50 @@ def test_a_move_is_refused_with_what_to_do_instead(lake: StateLake) -> None:
     with pytest.raises(ConfigurationError, match="a table name of its own") as refused:
         plan_move(work, MoveRequest(stream="orders"))
     assert "offsets start over" in refused.value.facts
+
+
+@pytest.fixture
+def captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Open a stream that has not begun; its columns come from a registry, and there is none."""
+    monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
+    stream = make_stream(
+        value={"convert": "by_schema_id", "transform": "flatten_debezium"},
+        table={"name": "demo.t", "mode": "upsert", "id_columns": "_from_debezium_key_"},
+        order="kafka",
+    )
+    work = Workspace(stream, tmp_path, "test")
+    vars(work)["store"] = Lake(tmp_path, stream).store
+    return work
+
+
+@pytest.mark.parametrize("days", [None, 1])
+def test_maintenance_of_a_stream_that_has_not_begun_needs_no_registry(
+    captured: Workspace, days: int | None
+) -> None:
+    changes = captured.stream.changes.model_copy(update={"keep_days": days})
+    stream = captured.stream.model_copy(update={"changes": changes})
+    work = captured.with_stream(stream, stream)
+
+    report = expire_rows(work)
+
+    assert (report.before.exists, report.rows, report.trimmed, report.problem) == (False, 0, 0, "")
+    assert not any(table.before.exists for table in compact_table(work).tables)
+    for done in (expire_snapshots(work), remove_orphans(work)):
+        assert not any(table.exists for table in done.tables)
+
+
+BY_KEY = ErasureRequest(stream="orders", keys=("id=1",))
+READ: list[Callable[[Workspace], object]] = [
+    audit_stream,
+    merge_changes,
+    lambda work: plan_erasure(work, BY_KEY),
+    lambda work: locate_key(work, ["id=1"]),
+]
+
+
+@pytest.mark.parametrize("read", READ, ids=["audit", "merge", "erase", "where"])
+def test_what_reads_a_stream_that_has_not_begun_names_the_missing_table(
+    captured: Workspace, read: Callable[[Workspace], object]
+) -> None:
+    with pytest.raises(MissingTableError, match=r"has no table demo\.t"):
+        read(captured)

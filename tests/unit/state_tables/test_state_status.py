@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from support.event_lake import COLUMNS, EVENTS, Event, EventsWithoutSpark
 from support.lake import append
 from support.state_lake import BIRTH, Change, StateLake, make_state_lake
 
@@ -19,6 +20,7 @@ from frazil.observability.watch import read_table
 from frazil.recovery.halt_resolution import reingest
 from frazil.state_tables.messages import MergeCounts, MergePosition
 from frazil.state_tables.state_status import read_state_status
+from frazil.streams.models import Stream
 from frazil.streams.state_sections import SequenceBy
 from frazil.streams.timestamps import from_epoch_ms
 from frazil.workspace import Workspace
@@ -86,6 +88,49 @@ def test_a_halted_merge_says_since_when_and_what_to_do(lake: StateLake, work: Wo
     assert merge is not None
     assert (merge.problem, merge.next_step) == (status.problem, status.next_step)
     assert merge.behind_since == status.behind_since == newest_of(lake)
+
+
+FROM_KEY = {"name": "states.c", "mode": "upsert", "id_columns": "_from_debezium_key_"}
+REGISTERED = {"convert": "by_schema_id", "transform": "flatten_debezium"}
+LISTED = {**REGISTERED, "convert": "json", "columns": {**COLUMNS, "id": "long"}}
+
+
+def open_captured(folder: Path, value: object, **layout: object) -> Workspace:
+    """Merge an event, then open its stream with the key of the events; there is no registry."""
+    table = {**FROM_KEY, "id_columns": ["id"]}
+    lake = make_state_lake(EventsWithoutSpark, folder, "c", **{**EVENTS, "table": table})
+    lake.produce(0, Event(1, "c", 1, values={"name": "a"}))
+    lake.ingest_all()
+    lake.put_state([], lake.position(COUNTS))
+    document = lake.stream.model_dump(by_alias=True, exclude_unset=True)
+    stream = Stream.model_validate({**document, "value": value, "table": FROM_KEY | layout})
+    work = Workspace(stream, folder, "test")
+    vars(work)["store"] = lake.store
+    return work
+
+
+@pytest.mark.parametrize("value", [LISTED, REGISTERED], ids=["listed", "registered"])
+def test_a_key_that_the_events_name_is_the_one_of_the_merge(tmp_path: Path, value: object) -> None:
+    work = open_captured(tmp_path, value)
+
+    status = read_state_status(work.store, work.stream)
+    merge = read_table(work).facts.merge
+
+    assert status.text == "state table states.c: 0 rows; up to date"
+    assert merge is not None
+    assert (merge.problem, merge.behind_since) == (None, None)
+
+
+def test_a_file_that_contradicts_the_columns_of_the_table_halts_the_merge(tmp_path: Path) -> None:
+    work = open_captured(tmp_path, REGISTERED, partition_by=["bucket(nr, 4)"])
+
+    status = read_state_status(work.store, work.stream)
+    facts = read_table(work).facts
+
+    assert "column 'nr'" in (status.problem or "")
+    assert facts.obstacle is None
+    assert facts.merge is not None
+    assert facts.merge.problem == status.problem
 
 
 def newest_of(lake: StateLake) -> datetime:
