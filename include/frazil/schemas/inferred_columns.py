@@ -300,12 +300,25 @@ def _match_columns(
     """Return the columns of the key's fields, in the order of the stream's columns."""
     absent = [name for name in fields if name not in {column.field for column in columns}]
     if absent:
-        raise StreamFileError(
-            f"stream {stream.stream}: the key of its change events has {', '.join(absent)}, for "
-            "which value.columns has no column",
-            f"add a column for each field of the key to {stream.stream}.yaml",
-        )
+        raise _refuse_unknown_field(stream, ", ".join(absent))
     return tuple(column.name for column in columns if column.field in fields)
+
+
+def _refuse_unknown_field(stream: Stream, names: str) -> StreamFileError:
+    """Return the error for fields of the key that no column has."""
+    facts = f"stream {stream.stream}: the key of its change events has {names}, "
+    if not stream.value.needs_columns:
+        return StreamFileError(
+            f"{facts}for which value.columns has no column",
+            f"add a column for each field of the key to {stream.stream}.yaml; if the rows lack the "
+            f"field, {_name_key(stream)}",
+        )
+    return StreamFileError(
+        f"{facts}which `after` of their registered schema lacks",
+        "if Debezium's topic routing adds the field to the key, and the keys of its source tables "
+        "differ, set key.enforce.uniqueness=false there and read a new topic; or "
+        f"{_name_key(stream)}",
+    )
 
 
 def _read_key_fields(work: Workspace) -> tuple[str, ...]:
@@ -319,14 +332,18 @@ def _read_key_fields(work: Workspace) -> tuple[str, ...]:
         raise UnknownSubjectError(
             f"stream {stream.stream}: the schema registry has no subject {payload.subject}, so "
             f"`id_columns: {FROM_KEY}` does not know its key; nothing was read",
-            f"if no record has a key, {_give_key(stream)}",
+            f"`frazil run {stream.stream}` once there are records; if their keys are JSON, "
+            f"{_name_key(stream, of_topic=False)}; if no record has a key, {_give_key(stream)}",
         ) from error
     try:
         root = read_avro(schema).root if schema.type == "AVRO" else None
     except NotConvertibleError:
         root = None
     if not isinstance(root, Record):
-        raise _refuse(stream, f"schema {schema.id} of subject {payload.subject} is no Avro record")
+        problem = f"schema {schema.id} of subject {payload.subject} is no Avro record"
+        step = "let the connector write its keys as Avro records, and read a new topic; or "
+        unread = ": a delete whose key cannot be read is a dead letter then"
+        raise _refuse(stream, problem, step + _name_key(stream, unread))
     return tuple(name for name, _ in root.fields)
 
 
@@ -374,7 +391,9 @@ def choose_key_fields(stream: Stream, keys: Iterable[tuple[str, bytes | None]]) 
             return fields
         without = without or place
     if without:
-        raise _refuse(stream, f"the first key of {without} has no schema, nor have those behind it")
+        problem = f"the first key of {without} has no schema, nor have those behind it"
+        step = "set key.converter.schemas.enable=true at the connector, and read a new topic; or "
+        raise _refuse(stream, problem, step + _name_key(stream))
     if keyless:
         raise _refuse_keyless(stream, keyless)
     return ()
@@ -393,12 +412,21 @@ def _refuse_keyless(stream: Stream, records: int) -> SchemaMisfitError:
 
 def _give_key(stream: Stream) -> str:
     """Return what a person can do about change events without a key."""
-    mark = " and mark them with `!`" if stream.value.columns else ""
+    without = ": a delete without a key is a dead letter then"
     return (
         "give the source table a primary key, or Debezium `message.key.columns`, and read a new "
-        f"topic; or name the columns in table.id_columns{mark}: a delete without a key is a dead "
-        f"letter then{suggest_own_file(stream)}"
+        f"topic; or {_name_key(stream, without)}"
     )
+
+
+def _name_key(stream: Stream, then: str = "", *, of_topic: bool = True) -> str:
+    """Return how the stream file names the key, and `then` what that means.
+
+    `of_topic` adds what else can be done about one topic of a pattern.
+    """
+    mark = " and mark them with `!`" if stream.value.columns else ""
+    own_file = suggest_own_file(stream) if of_topic else ""
+    return f"name the columns in table.id_columns{mark}{then}{own_file}"
 
 
 def _read_schema(key: bytes) -> tuple[str, ...]:
@@ -415,10 +443,9 @@ def _read_schema(key: bytes) -> tuple[str, ...]:
     return texts if len(texts) == len(names) else ()
 
 
-def _refuse(stream: Stream, problem: str) -> SchemaMisfitError:
+def _refuse(stream: Stream, problem: str, step: str) -> SchemaMisfitError:
     return SchemaMisfitError(
         f"stream {stream.stream}: {problem}, so `id_columns: {FROM_KEY}` does not know its key; "
         "nothing was read",
-        f"name the columns in table.id_columns of {stream.stream}.yaml and mark them with `!`, or "
-        "set key.converter.schemas.enable=true at the connector",
+        step,
     )

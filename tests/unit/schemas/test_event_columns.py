@@ -345,4 +345,37 @@ def test_a_table_without_a_primary_key_is_refused_with_what_helps(
     with pytest.raises(UnknownSubjectError, match="no subject orders-key, so") as refusal:
         with_columns(Captured(tmp_path, UPSERT).open())
 
-    assert "if no record has a key, give the source table a primary" in refusal.value.next_step
+    step = refusal.value.next_step
+    assert "if their keys are JSON, name the columns in table.id_columns;" in step
+    assert "if no record has a key, give the source table a primary" in step
+    assert "`!`" not in step
+
+
+WITH_TABLE = json.dumps(avro_value("Key", {"id": "int", "__dbz__table": "string"}))
+LISTED = {"columns": {"id": "int", "name": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "facts", "step"),
+    [
+        ({}, WITH_TABLE, "has __dbz__table, which `after` of their", "key.enforce.uniqueness"),
+        (LISTED, WITH_TABLE, "__dbz__table, for which value.columns", "if the rows lack the field"),
+        ({}, '"int"', "schema 3 of subject orders-key is no Avro record", "keys as Avro records"),
+        (LISTED, '"int"', "is no Avro record, so `id_columns", "keys as Avro records"),
+    ],
+    ids=["another field", "another field, listed", "no record", "no record, listed"],
+)
+def test_a_key_that_does_not_fit_is_refused_with_what_helps(
+    tmp_path: Path, registry: Registry, value: Mapping[str, object], key: str, facts: str, step: str
+) -> None:
+    registry.register(ROW)
+    registry.add("orders-key", key)
+
+    with pytest.raises((SchemaMisfitError, StreamFileError), match=facts) as refusal:
+        with_columns(Captured(tmp_path, UPSERT, value).open())
+
+    assert step in refusal.value.next_step
+    assert "name the columns in table.id_columns" in refusal.value.next_step
+    assert ("mark them with `!`" in refusal.value.next_step) is bool(value)
+    assert "schemas.enable" not in refusal.value.next_step
+    assert ("value.columns" in refusal.value.facts) is (value == LISTED and key == WITH_TABLE)
