@@ -226,9 +226,9 @@ def _read_root(payload: Payload, schema: Registered, *, is_new: bool = False) ->
         _require_avro(schema)
         row = read_event_row(schema)
         if row is None and is_new:
-            message = "is none of change events: it has no record `after`"
+            message = "is no schema of change events: it has no record `after`"
             raise NotConvertibleError(message)
-        return row or Record(())  # its records are no rows
+        return row or Record(())  # records of this schema become no rows
     if schema.type == "PROTOBUF":
         return read_protobuf(schema, payload.options.message).root
     if schema.type == "JSON":

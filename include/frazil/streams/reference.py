@@ -92,7 +92,7 @@ Topics whose names begin with `__` are Kafka's own and never match.
 * **A deleted topic** with a table keeps its stream, whose runs fail. To remove the stream add the
   topic to `exclude_topics`, or drop the table.
 * **Columns** are those of the file for all topics; or, if it lists none, those of each topic's
-  registered schema, of change events in Avro
+  registered schema, for change events in Avro
   [those of `after`](cdc.md#columns-of-the-registered-schema). Frazil infers none from records.
   State tables without change events need columns in the file.
 * Not with `topic_pattern`: `route`, `monitoring_group`, `start: latest` and start offsets.

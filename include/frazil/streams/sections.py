@@ -123,7 +123,7 @@ class Value(Section):
         default_factory=dict,
         description="name → type, or name → `{type: …, from: FIELD}` for a field with another "
         "name; `!` means required. `string` and `raw` have one column, `value`. With a registry, "
-        "default: the columns of the registered schema, of change events those of `after`",
+        "default: the columns of the registered schema, for change events those of `after`",
     )
     transform: Literal["none", "flatten", "flatten_debezium"] | None = Field(
         None,
