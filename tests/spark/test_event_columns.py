@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import Schema
 from conftest import Lab
 from support.change_events import Fields, Row, send, write_avro_event
+from support.forked import Run
 from support.registry_lab import RegistryLab, read_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.stack]
@@ -59,6 +61,8 @@ KEYS: Mapping[str, Fields] = {
     "items": {"shop": "string", "nr": "long"},
     "orders": {"uid": UUID},
 }
+IDLE = "idle"
+"""A table that has not changed: there is no event of it, and no schema."""
 ORDER = "11111111-2222-3333-4444-555555555555"
 REST = {"_kafka", "_source"}
 
@@ -86,10 +90,11 @@ class Database:
         event = write_avro_event(register, op, KEYS[table], columns, row)
         send(self.lab.stack.bootstrap, self.topic(table), [event])
 
-    def run(self, table: str, *command: str) -> None:
+    def run(self, table: str, *command: str) -> Run:
         stream = f"{self.lab.stream}__{table}"
         found = self.lab.frazil(*(command or ("run",)), stream)
         assert found.code == 0, found.out + found.err
+        return found
 
     def read(self, table: str) -> list[Row]:
         of_table = replace(self.lab, stream=f"{self.lab.stream}__{table}")
@@ -110,9 +115,10 @@ def database(registry: RegistryLab) -> Database:
             "id_columns": "_from_debezium_key_",
         },
         order="kafka",
+        changes={"keep_days": 7},
     )
     admin = made.lab.admin
-    for topic in map(made.topic, KEYS):
+    for topic in map(made.topic, (*KEYS, IDLE)):
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     return made
 
@@ -155,6 +161,30 @@ def test_tables_with_different_columns_are_one_file_without_columns(database: Da
     assert database.read("orders") == []
     for table in KEYS:
         database.run(table, "audit", "--values")
+    require_healthy(database)
+
+
+def require_healthy(database: Database) -> None:
+    """Require that no merge is said to halt, and that maintenance passes over an idle table."""
+    for table in KEYS:
+        [status] = read_list(database.run(table, "status", "--json"))
+        state = status["state_table"]
+        assert (state["problem"], state["waiting_batches"]) == (None, 0)
+        assert status["freshness"]["level"] == "ok", status["freshness"]
+    [card] = read_list(
+        database.lab.frazil("readiness", f"{database.lab.stream}__customers", "--json")
+    )
+    [line] = [line for line in card["lines"] if line["name"] == "state table"]
+    assert line["mark"] == "ok", line
+    expired = database.run(IDLE, "maintain", "--only", "expire_rows", "--no-dry-run", "--json").json
+    assert isinstance(expired, dict)
+    assert (expired["expire_rows"]["trimmed"], expired["table"]["exists"]) == (0, False)
+
+
+def read_list(run: Run) -> list[dict[str, Any]]:
+    """Return the objects that a command wrote as JSON."""
+    assert isinstance(run.json, list)
+    return run.json
 
 
 def test_changes_follow_the_source_until_it_changes_a_type(registry: RegistryLab) -> None:
