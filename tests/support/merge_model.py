@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from frazil.ledger import keys
 from frazil.ledger.coordinates import encode_coordinates, join_coordinates
 from frazil.ledger.offsets import OffsetRange, Runs, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry
+from frazil.ledger.state import StreamState, encode_state
 from frazil.state_tables.merge_rules import (
     MergePlan,
     describe_more_than_additions,
@@ -25,10 +27,13 @@ from frazil.streams.models import Stream
 
 NONE = MergeCounts(changes=0, inserted=0, updated=0, deleted=0, absent=0, superseded=0, stale=0)
 KINDS = {"compact": "", "bootstrap": keys.BOOTSTRAP, "ingest": keys.INGEST, "rewind": keys.REWIND}
+KINDS |= {"skip": keys.GAP}
 KINDS |= {
     kind: kind
     for kind in (keys.REDRIVE, keys.REPLAY, keys.BACKFILL, keys.ADOPT, keys.GAP, keys.TRIM)
 }
+MOVES = frozenset({"bootstrap", "adopt", "ingest", "gap", "skip", "rewind"})
+"""Kinds of snapshots with a state of the stream."""
 
 
 def make_stream(order: object = "kafka", **table: object) -> Stream:
@@ -49,7 +54,7 @@ STREAM = make_stream(cdc_field="op")
 SEQUENCED = make_stream({"sequence_by": ["at"]}, cdc_field="op")
 
 
-def summarize(snapshot: Snapshot, before: Snapshot | None) -> dict[str, str]:
+def summarize(snapshot: Snapshot, before: Snapshot | None, epoch: int) -> dict[str, str]:
     """Write the summary that the product writes for such a snapshot."""
     summary = (
         {keys.KIND: KINDS[snapshot.kind]} if KINDS[snapshot.kind] else {"operation": "replace"}
@@ -65,6 +70,9 @@ def summarize(snapshot: Snapshot, before: Snapshot | None) -> dict[str, str]:
         summary[keys.COORDINATES] = encode_coordinates(join_coordinates(parts))
     if snapshot.kind == "trim":
         summary[keys.FOLDED] = str(snapshot.position)
+    if snapshot.kind in MOVES:
+        state = StreamState(epoch, "", {"t": snapshot.next_offsets}, {"t": "topic-id"}, "cluster")
+        summary |= {keys.STREAM: "customers", keys.state_key("customers"): encode_state(state)}
     return summary
 
 
@@ -95,11 +103,45 @@ class Merging(Model):
                 before = line.get(before.parent or 0)
             return before
 
+        epochs = self._list_epochs()
         entries = {
-            number: LedgerEntry(number, each.parent, number, summarize(each, find_before(each)))
+            number: LedgerEntry(
+                number, each.parent, number, summarize(each, find_before(each), epochs[number])
+            )
             for number, each in line.items()
         }
         return History("shop.c__changes", "uuid", self.changes.head_id, entries, {})
+
+    def _list_epochs(self) -> dict[int, int]:
+        """Number the states as the product does: after another tool's rollback above all others."""
+        found: dict[int | None, int] = {None: -1}
+        for number, each in sorted(self.changes.snapshots.items()):
+            before = max(found.values()) if each.kind in {"skip", "rewind"} else found[each.parent]
+            found[number] = before + (each.kind in MOVES)
+        return {number: epoch for number, epoch in found.items() if number is not None}
+
+    def accept_gap(self) -> None:
+        """Go on behind records that Kafka lost before they were read."""
+        self._produce()
+        ends = map(len, self.logs[self.generation])
+        self.next_offsets = tuple(
+            min(end, start + self.random.randint(0, 2))
+            for start, end in zip(self.next_offsets, ends, strict=True)
+        )
+        self._commit_changes("gap", self.changes.head.rows)
+
+    def skip(self) -> None:
+        """Go on behind published changes that another tool rolled back."""
+        line, kinds = [*self.changes.ancestry()], {"ingest", "redrive", "compact", "gap"}
+        near = [*takewhile(lambda each: each.kind in kinds, line)]
+        lost = near[: self.random.randint(1, 3)]
+        if lost:
+            head, target = line[0], line[len(lost)]
+            gone = {row.at for row in head.rows - target.rows} | self.dead_letters
+            ends = target.next_offsets
+            self.dead_letters = {at for at in gone if at[2] < ends[at[1]]}
+            self.changes.head_id = target.snapshot_id
+            self._commit_changes("skip", target.rows)
 
     def killed_merge(self) -> None:
         self.merge("after-memory")

@@ -354,7 +354,12 @@ def _is_quiet(entry: LedgerEntry, staged: set[str | None]) -> bool:
 
 
 def _is_plain_gap(changes: History, entry: LedgerEntry) -> bool:
-    """Return whether a snapshot records a gap after which each offset still names one change."""
+    """Return whether a snapshot records a gap that lost only records that were never read.
+
+    After another tool's rollback, `recover --skip` records a gap that lost published changes. A
+    merge that was killed may have recorded their deletes, which only a rebuild leaves out. Such a
+    gap raises the epoch by more than 1, or moves no offset (a redrive alone was rolled back).
+    """
     stream = entry.summary.get(keys.STREAM)
     if entry.summary.get(keys.KIND) != keys.GAP or stream is None:
         return False
@@ -363,7 +368,8 @@ def _is_plain_gap(changes: History, entry: LedgerEntry) -> bool:
     texts = islice((each.summary[key] for each in line if key in each.summary), 2)
     match [*map(parse_state, texts)]:
         case [after, before]:
-            return not list_reused(keys.GAP, before, after)
+            is_next = after.epoch == before.epoch + 1 and after.offsets != before.offsets
+            return is_next and not list_reused(keys.GAP, before, after)
     return False  # where offsets went on from is not known
 
 

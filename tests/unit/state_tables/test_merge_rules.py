@@ -30,7 +30,7 @@ BY_LOG = "`order: {sequence_by: _source.lsn}`"
 UPSERT = {"name": "shop.orders", "mode": "upsert", "id_columns": ["id"]}
 OWN = "`order: {sequence_by: [column]}`"
 ACTIONS = (*("ingest", "merge") * 10, "redrive", "replay", "backfill", "compact", "rollback")
-ACTIONS += ("redrive", "roll_state_back", "killed_merge")
+ACTIONS += ("redrive", "roll_state_back", "accept_gap", *("killed_merge", "skip") * 3)
 
 
 def run_history(seed: int, *, careless: bool = False) -> set[int]:

@@ -1,6 +1,7 @@
 """Every command on a stream with a state table: the state follows, it is told, or it is refused."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from frazil.migration.messages import MoveRequest
 from frazil.observability.audit import audit_stream
 from frazil.observability.status import locate_key
 from frazil.state_tables.merge import merge_changes
-from frazil.state_tables.merge_rules import hash_rules, plan_merge
+from frazil.state_tables.merge_rules import MergePlan, hash_rules, plan_merge
 from frazil.state_tables.messages import MergeCounts, MergePosition
 from frazil.workspace import Workspace
 from frazil_cli.main import app
@@ -73,9 +74,8 @@ def test_every_command_is_in_the_matrix() -> None:
     assert sorted(commands) == sorted(name for names in listed for name in names)
 
 
-@pytest.mark.parametrize("command", AFTER)
-def test_the_next_merge_follows(lake: StateLake, command: str) -> None:
-    summary, expected = AFTER[command]
+def plan_after(lake: StateLake, summary: Mapping[str, str]) -> MergePlan | None:
+    """Plan the merge after a snapshot of the change table, all others are folded."""
     known = lake.history
     assert known.head is not None
     position = MergePosition(
@@ -89,7 +89,14 @@ def test_the_next_merge_follows(lake: StateLake, command: str) -> None:
     added = LedgerEntry(1, known.head, 10**13, summary)
     after = History(known.table, known.table_uuid, 1, {**known.entries, 1: added}, known.properties)
 
-    plan = plan_merge(after, lake.stream, position)
+    return plan_merge(after, lake.stream, position)
+
+
+@pytest.mark.parametrize("command", AFTER)
+def test_the_next_merge_follows(lake: StateLake, command: str) -> None:
+    summary, expected = AFTER[command]
+
+    plan = plan_after(lake, summary)
 
     if command == "replay-dead-letters":
         assert plan is None  # no dead letter was restored
@@ -98,6 +105,20 @@ def test_the_next_merge_follows(lake: StateLake, command: str) -> None:
     else:
         assert plan is not None
         assert (plan.added is None) == (expected == "all")
+
+
+@pytest.mark.parametrize(
+    ("epoch", "next_offset"), [(3, 9), (2, 1)], ids=["a batch was lost", "a redrive was lost"]
+)
+def test_a_gap_that_lost_published_changes_folds_all(
+    lake: StateLake, epoch: int, next_offset: int
+) -> None:
+    state = replace(AT_GAP, epoch=epoch, offsets={"orders": (next_offset, 0)})
+
+    plan = plan_after(lake, {**GAP, keys.state_key("orders"): encode_state(state)})
+
+    assert plan is not None
+    assert (plan.added, plan.reason) == (None, "gap snapshot 1 of the change table")
 
 
 def test_an_adoption_is_refused_with_what_to_do_instead(lake: StateLake) -> None:

@@ -15,6 +15,7 @@ from frazil.ledger.authors import Author
 from frazil.ledger.history import list_reused
 from frazil.ledger.state import StreamState
 from frazil.recovery.decisions import accept_gap
+from frazil.recovery.halt_resolution import skip
 from frazil.recovery.messages import RecoverRequest
 from frazil.recovery.rollback import plan_recovery, recover
 from frazil.schemas.inferred_columns import with_event_key
@@ -135,6 +136,21 @@ def test_a_gap_that_the_state_can_follow_asks_for_nothing(lake: StateLake) -> No
     plan = plan_merge(lake.history, lake.stream, position)
     assert plan is not None
     assert (plan.added, plan.reason) == ({"orders": {0: [(1, 2)]}}, "")
+
+
+def test_a_gap_of_changes_that_another_tool_rolled_back_folds_all_changes(lake: StateLake) -> None:
+    work = Workspace(lake.stream, lake.folder, "test")
+    vars(work)["store"] = lake.store
+    merged = lake.history.entries[lake.history.head or 0].parent_id
+    assert merged is not None
+    lake.table.manage_snapshots().rollback_to_snapshot(merged).commit()
+
+    skipped = skip(work, Author("ann", "a test")).snapshot_id
+
+    position = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    plan = plan_merge(lake.history, lake.stream, position)
+    assert plan is not None
+    assert (plan.added, plan.reason) == (None, f"gap snapshot {skipped} of the change table")
 
 
 def test_a_partition_that_was_never_read_has_no_change_to_mix() -> None:
