@@ -45,6 +45,7 @@ def take_slice(
         parts.insert(0, part)
     first = len(unfolded) - len(parts)  # the oldest of those behind which all only added
     end = max(first, bisect_right(totals, 0) + 1, bisect_right(totals, most))
+    end = bisect_right(totals, totals[end - 1])  # batches without a row are no rest
     if end == len(unfolded):
         return plan
     last = unfolded[end - 1].snapshot_id

@@ -107,6 +107,14 @@ def test_what_did_more_than_add_is_in_the_first_slice() -> None:
     assert slice_merge(make_history(BEGIN, batch(0, 4), REPLAYED), 1).rest is None
 
 
+def test_batches_without_a_row_are_not_left_to_a_further_slice() -> None:
+    history = make_history(BEGIN, batch(0, 50, 50), batch(50, 60, 0), batch(60, 70, 0))
+    further = make_history(BEGIN, batch(0, 50, 50), batch(50, 60, 0), batch(60, 70, 9))
+
+    assert slice_merge(history, 10, position_at(1)) == MergePlan(4, at((0, 70)))
+    assert slice_merge(further, 10, position_at(1)).rest == Rest(4, at((60, 70)), 9)
+
+
 def test_a_restored_dead_letter_stays_out_of_the_slice_of_its_batch() -> None:
     history = make_history(BEGIN, batch(0, 4), batch(4, 8), REDRIVEN)
 
