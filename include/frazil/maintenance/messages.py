@@ -306,6 +306,9 @@ class RowExpiryReport(Report):
     held_by: tuple[str, ...] = Field(
         (), description="open dead letters of change events: changes that were read since then stay"
     )
+    waiting: int = Field(
+        0, description="batches of change events as old, but not merged: no change was trimmed"
+    )
     problem: str = ""
     snapshot_ids: tuple[int, ...] = ()
     before: TableReport
@@ -320,6 +323,16 @@ class RowExpiryReport(Report):
             return f"{name}: {self.problem}"
         if at is None or not self.before.exists:
             return self._describe_rows(name)
+        text = self._describe_trimmed(name, at)
+        return f"{self._describe_rows(name)}\n{text}" if self.column else text
+
+    def _describe_trimmed(self, name: str, at: datetime) -> str:
+        if self.waiting:
+            batches = count_noun(self.waiting, "old batch", "old batches")
+            return (
+                f"{name}: no change is trimmed: {batches} of change events are not merged, and may "
+                f"need values of replaced changes: `frazil merge {self.stream}` first"
+            )
         trimmed = count_noun(self.trimmed, "replaced change")
         verb = "would trim" if self.dry_run else "trimmed"
         text = f"{name}: {verb} {trimmed} published before {at:%Y-%m-%d}"
@@ -328,7 +341,7 @@ class RowExpiryReport(Report):
                 f", and before the open dead letters {', '.join(self.held_by)}, which may need "
                 f"values of older changes for another `changes.keep_days`"
             )
-        return f"{self._describe_rows(name)}\n{text}" if self.column else text
+        return text
 
     def _describe_rows(self, name: str) -> str:
         if not self.column:

@@ -78,6 +78,7 @@ from frazil.state_tables.trim_rules import (
     PLACE,
     Trimming,
     choose_trimmed,
+    count_waiting,
     drop_headers,
     find_cut,
     find_holding,
@@ -413,6 +414,8 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
     stream, before = work.stream, report.trimmed_before
     assert before is not None  # noqa: S101 - the caller has looked
     before_ms = int(before.timestamp() * 1000)
+    if waiting := count_waiting(stream, folded.history, folded.position, before_ms):
+        return report.model_copy(update={"waiting": waiting})
     cut = find_cut(folded.history, stream.stream, before_ms)
     longer_ms = before_ms - (stream.changes.keep_days or 0) * DAY_MS
     released = find_cut(folded.history, stream.stream, longer_ms)

@@ -26,9 +26,17 @@ from frazil.ledger.coordinates import (
 from frazil.ledger.history import Spans, Step, list_attempts, list_spans
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.ledger.state import parse_state
-from frazil.state_tables.merge_rules import FLATTENED_OPERATION, UNAVAILABLE, find_operation
+from frazil.state_tables.merge_rules import (
+    FLATTENED_OPERATION,
+    UNAVAILABLE,
+    find_operation,
+    list_since,
+    list_unfolded,
+)
+from frazil.state_tables.messages import MergePosition
 from frazil.streams.change_events import SOURCE, SOURCE_SEQUENCES
 from frazil.streams.models import Stream
+from frazil.streams.timestamps import DAY_MS
 
 Flags = npt.NDArray[np.bool_]
 Limits = Mapping[Partition, int]
@@ -76,6 +84,19 @@ def find_holding(
         if place < len(offsets) and offsets[place] < cut.get(each, 0):
             found[each] = int(offsets[place])
     return found
+
+
+def count_waiting(stream: Stream, history: History, position: MergePosition, before_ms: int) -> int:
+    """Count the batches of change events that are not merged, and as old as changes that may go.
+
+    A row whose key changed may need values of the old key's changes, even if these are replaced.
+    Its event may be in a batch up to a day behind them.
+    """
+    if stream.value.change_events is None:
+        return 0
+    since = list_since(history, position.snapshot_id) or []
+    unfolded = list_unfolded(history, since, position.erased)
+    return sum(entry.committed_at_ms < before_ms + DAY_MS for entry in unfolded)
 
 
 def limit_deletes(stream: Stream, cut: Limits, oldest_open: Limits) -> dict[Partition, int]:

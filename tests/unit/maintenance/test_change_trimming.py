@@ -254,7 +254,9 @@ class DatedEvents(Dated):
     @staticmethod
     def make_row(change: Change, place: dict[str, object]) -> dict[str, object]:
         row = EventLake.make_row(change, place)
-        headers = [{"key": "trace", "value": b"1"}]
+        assert isinstance(change, Event)
+        name = "__debezium.oldkey" if change.moved else "trace"
+        headers = [{"key": name, "value": b"{}"}]
         return {**row, "_kafka": {**place, "timestamp": NOW, "headers": headers}}
 
 
@@ -278,6 +280,32 @@ def test_an_open_dead_letter_of_change_events_holds_the_trimming_for_a_while(
     assert lake.changes_left() == [(0, 4)]
     assert (held.held_by, released.held_by) == (("orders:0:2",), ())
     assert "before the open dead letters orders:0:2, which may need" in held.text
+    lake.close()
+
+
+@pytest.mark.parametrize("days_ago", [40, 30])
+def test_an_old_batch_of_change_events_that_is_not_merged_keeps_what_it_may_need(
+    tmp_path: Path, days_ago: int
+) -> None:
+    table = {"name": "states.orders", "mode": "upsert", "id_columns": ["id"]}
+    with time_machine.travel(NOW - timedelta(days=51)):
+        lake = make_state_lake(DatedEvents, tmp_path, "orders", **EVENTS, **KEEP, table=table)
+    lake.publish_at(50, (Event(1, "c", 10), Event(1, "d", 100), Event(1, "c", 110)))
+    folded = lake.position(COUNTS)
+    moved = Event(2, "c", 100, lacks=LARGE, moved=True)
+    lake.publish_at(days_ago, (), (moved,))
+    lake.publish_at(2, (Event(3, "c", 120),))
+    lake.put_state([], folded)
+
+    with time_machine.travel(NOW):
+        report = lake.expire()
+        assert len(lake.changes_left()) == 5
+        lake.put_state([], lake.position(COUNTS))
+        merged = lake.expire("later")
+
+    assert "1 old batch of change events are not merged" in report.text
+    assert "`frazil merge orders` first" in report.text
+    assert (merged.waiting, (0, 0) in lake.changes_left()) == (0, True)
     lake.close()
 
 
