@@ -171,6 +171,34 @@ def test_after_each_slice_the_state_is_the_fold_of_its_changes(name: str, tmp_pa
     assert lake.merge().outcome == "NOTHING"
 
 
+def test_for_a_late_change_event_all_changes_up_to_the_end_of_its_slice_are_folded(
+    name: str, tmp_path: Path
+) -> None:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}
+    sections = {**EVENTS, "order": {"sequence_by": "_source.lsn"}, "table": table}
+    lake = make_state_lake(EventLake, tmp_path, name, **sections)
+    for at in range(1, 6):  # the connector was restarted before the third batch
+        sent = [at - 2, at] if at == 3 else [at]
+        lake.produce(0, *(make_event(key, "c", each) for each in sent for key in (1, at)))
+        lake.ingest_all()
+    lake, told = with_slices(lake, 2), list[str]()
+
+    def look(text: str) -> None:
+        told.append(text)
+        assert audit_state(lake.store, lake.stream).findings == ()
+
+    merged = merge_changes(lake.work, tell=look)
+
+    assert merged.counts is not None
+    assert (merged.slices, merged.counts.changes) == (5, 2 + 2 + 8 + 2 + 2)
+    assert merged.rebuilt == "first merge; a change came after newer ones of its key"
+    assert [text.partition(" in ")[0].split(", ")[1] for text in told] == [
+        f"{done} of 12 changes" for done in (2, 4, 8, 10)
+    ]
+    assert audit_state(lake.store, lake.stream).findings == ()
+    assert lake.merge().outcome == "NOTHING"
+
+
 def test_a_killed_merge_goes_on_after_its_last_slice(
     stack: Stack, name: str, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from frazil.ledger.offsets import OffsetRange, Runs, encode_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry
 from frazil.ledger.state import StreamState, encode_state
 from frazil.state_tables.merge_rules import (
+    CAME_LATE,
     MergePlan,
     describe_more_than_additions,
     hash_rules,
@@ -34,6 +35,8 @@ KINDS |= {
 }
 MOVES = frozenset({"bootstrap", "adopt", "ingest", "gap", "skip", "rewind"})
 """Kinds of snapshots with a state of the stream."""
+LATE = 0.1
+"""The share of merges that fold all changes up to the end of their slice, as for a late change."""
 
 
 def make_stream(order: object = "kafka", **table: object) -> Stream:
@@ -158,7 +161,8 @@ class Merging(Model):
                 memory=self._memory_of_state(),
                 counts=NONE,
             )
-        plan = plan_merge(self.history, STREAM, before)
+        late = CAME_LATE if before is not None and self.sizes.random() < LATE else ""
+        plan = plan_merge(self.history, STREAM, before, rebuild=late)
         if plan is None:
             return
         if self.careless and before is not None and plan.added is None:

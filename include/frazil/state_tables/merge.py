@@ -142,7 +142,7 @@ def merge_changes(
                 slices.append(merged)
             if not merged.changes_left:
                 return _sum_slices(slices)
-            stale = 0
+            reason, stale = "", 0
             tell(_describe_progress(slices, time.monotonic() - started))
 
 
@@ -151,7 +151,7 @@ def _sum_slices(slices: Sequence[Merged]) -> Merged:
     counts = [each.counts for each in slices if each.counts is not None]
     update = {
         "counts": reduce(add, counts) if counts else None,
-        "rebuilt": "; ".join(filter(None, (each.rebuilt for each in slices))),
+        "rebuilt": "; ".join(dict.fromkeys(each.rebuilt for each in slices if each.rebuilt)),
         "slices": len(slices),
         "changes_left": 0,
     }
@@ -160,8 +160,10 @@ def _sum_slices(slices: Sequence[Merged]) -> Merged:
 
 def _describe_progress(slices: Sequence[Merged], seconds: float) -> str:
     """Return how many changes are merged, of how many, and since when."""
-    last = slices[-1]
-    folded = sum(each.counts.changes for each in slices if each.counts is not None)
+    last, folded = slices[-1], 0
+    for each in slices:
+        before = 0 if each.rebuilt else folded  # a rebuild folds what was merged once more
+        folded = before + (each.counts.changes if each.counts is not None else 0)
     return (
         f"{last.table}: slice {len(slices)} merged, {folded:,} of "
         f"{folded + last.changes_left:,} changes in {seconds:,.0f} s"

@@ -10,6 +10,7 @@ from frazil.ledger import keys
 from frazil.ledger.offsets import Runs
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.state_tables.merge_rules import (
+    CAME_LATE,
     FIRST_MERGE,
     MergePlan,
     Rest,
@@ -27,9 +28,10 @@ def take_slice(
     """Return the first slice of a merge: at most so many changes, but at least one batch.
 
     The changes up to the newest snapshot that did more than add are one slice. A rebuild has no
-    slices, since readers would see the state go back.
+    slices, since readers would see the state go back; but for a late change of a slice all changes
+    up to the end of that slice are folded.
     """
-    if plan.added is None and plan.reason != FIRST_MERGE:
+    if plan.added is None and plan.reason not in {FIRST_MERGE, CAME_LATE}:
         return plan
     erased = before.erased if before else ()
     since = list_since(changes, before.snapshot_id) if before else [*walk_ancestors(changes)]

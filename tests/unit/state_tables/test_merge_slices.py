@@ -139,9 +139,15 @@ def test_an_erasure_that_the_state_has_followed_stays_known_until_it_is_passed()
     assert slice_merge(history, 8, position_at(3, (4,))) == MergePlan(5, at((8, 12)))
 
 
-@pytest.mark.parametrize("reason", ["by request", CAME_LATE])
-def test_a_rebuild_has_no_slices(reason: str) -> None:
+def rebuild(reason: str) -> MergePlan:
     plan = plan_merge(BATCHES, STREAM, position_at(2), rebuild=reason)
     assert plan is not None
+    return take_slice(BATCHES, plan, position_at(2), 1)
 
-    assert take_slice(BATCHES, plan, position_at(2), 1) == plan
+
+def test_a_rebuild_has_no_slices() -> None:
+    assert rebuild("by request") == MergePlan(5, None, "by request")
+
+
+def test_for_a_late_change_all_changes_up_to_the_end_of_its_slice_are_folded() -> None:
+    assert rebuild(CAME_LATE) == MergePlan(4, None, CAME_LATE, Rest(5, at((8, 12)), 4))

@@ -15,13 +15,13 @@ ACTIONS += ("rollback", "roll_state_back", "killed_merge", "compact", "backfill"
 RULES = {
     "base": 0,  # the newest change of each key below the cut stays
     "cut": 66,  # even if a newer one above the cut has replaced it
-    "folded": 61,  # a state that has not folded what was trimmed folds all changes
+    "folded": 10,  # a state that has not folded what was trimmed folds all changes
     "newest_last": 105,  # the newest change of a key leaves after the others
     "letters": 94,  # a delete stays while an open dead letter lies below it
     "unfolded": 145,  # or one that was restored and is not folded yet
     "sequence": 21,  # and always where a sequence orders the changes
     "replays": 208,  # what lies below the cut is not replayed
-    "backfills": 48,  # and nothing older is read
+    "backfills": 194,  # and nothing older is read
 }
 """Rule → a seed whose history goes wrong without it."""
 
