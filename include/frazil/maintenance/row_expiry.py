@@ -86,6 +86,7 @@ from frazil.state_tables.trim_rules import (
     flag_below,
     flag_deletes,
     flag_keys,
+    flag_runs,
     limit_deletes,
     list_places,
     list_read_columns,
@@ -217,10 +218,9 @@ def _read_folded(work: Workspace) -> _Folded | str:
         return f"no merge has been published; {wait}"
     require_own_state(stream, state.table)
     plan = plan_merge(view.history, stream, position)
+    if plan is not None and plan.added is None:
+        return f"the next merge folds all changes ({plan.reason}); {wait}"
     snapshot = view.table.snapshot_by_id(position.snapshot_id)
-    if plan is not None and (plan.added is None or snapshot is None):
-        why = plan.reason or "the merge position is expired"
-        return f"the next merge folds all changes ({why}); {wait}"
     with translated_errors(f"reading {stream.table.name}"):
         scan = view.table.scan(snapshot_id=None if snapshot is None else position.snapshot_id)
         names = [field.name for field in scan.projection().fields]
@@ -228,7 +228,10 @@ def _read_folded(work: Workspace) -> _Folded | str:
         changes = _read_events(scan) if stream.value.change_events else scan.to_arrow()
     since = list_since(view.history, position.snapshot_id) or []
     removed = join_coordinates(parse_deleted(entry.summary) for entry in since)
-    changes = changes.filter(pa.array(~select_rows_at(removed).flag(changes)))
+    leaves = select_rows_at(removed).flag(changes)
+    if snapshot is None and plan is not None:  # expired: the head was read
+        leaves |= flag_runs(changes, plan.added or {})
+    changes = changes.filter(pa.array(~leaves))
     letters = read_dead_letters(work.store.find(stream.dead_letters_table))
     steps = trace_steps(replace(view.history, head=position.snapshot_id), stream.stream)
     open_letters = find_open(letters, steps)
@@ -376,7 +379,8 @@ def _read_added(changes: Table, plan: MergePlan, stream: Stream) -> pa.Table:
     runs = {(t, p): found for t, parts in (plan.added or {}).items() for p, found in parts.items()}
     places = select_rows_at({each: spread_runs(found) for each, found in runs.items()})
     with translated_errors(f"reading {stream.table.name}"):
-        scan = changes.scan(places.condition, _list_key(stream), snapshot_id=plan.head)
+        snapshot_id = plan.head if changes.snapshot_by_id(plan.head) is not None else None
+        scan = changes.scan(places.condition, _list_key(stream), snapshot_id=snapshot_id)
         rows = scan.to_arrow()
     return rows.filter(pa.array(places.flag(rows)))
 

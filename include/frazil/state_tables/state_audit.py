@@ -20,7 +20,7 @@ from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.coordinates import parse_coordinates
-from frazil.ledger.offsets import describe_offset
+from frazil.ledger.offsets import Runs, describe_offset
 from frazil.ledger.recovery_point import History, LedgerEntry, for_reading, walk_ancestors
 from frazil.messages import count_noun
 from frazil.state_tables.fill_audit import fill_newest
@@ -36,7 +36,7 @@ from frazil.state_tables.merge_rules import (
 )
 from frazil.state_tables.messages import MergeCounts, MergePosition
 from frazil.state_tables.tables import map_names, require_state
-from frazil.state_tables.trim_rules import flag_deletes, sort_changes
+from frazil.state_tables.trim_rules import flag_deletes, flag_runs, sort_changes
 from frazil.streams.models import Stream
 from frazil.streams.state_sections import MEMORY
 
@@ -61,8 +61,8 @@ class StateAudit:
 def audit_state(store: TableStore, stream: Stream) -> StateAudit:
     """Audit a state table; there are no findings if it is right, or does not exist yet.
 
-    A state that is behind its changes is compared with the changes that it has folded, as long as
-    the change table has that snapshot.
+    A state that is behind its changes is compared with the changes that it has folded. Where their
+    snapshot is expired, the newest one is read without what was added since.
 
     Raises:
         MergeHaltedError: this release cannot read the newest merge position.
@@ -91,13 +91,16 @@ def _check_rows(store: TableStore, stream: Stream, view: TableView, history: His
     except FrazilError as error:
         yield "M1", error.facts
         return
+    unfolded: Runs = {}
     if changes.table.snapshot_by_id(position.snapshot_id) is None:
-        if plan is not None:
+        if plan is not None and plan.added is None:
             yield "M1", f"{name}: the changes that it has folded are expired: merge, then audit"
             return
+        unfolded = (plan.added if plan is not None else None) or {}
         position = position.model_copy(update={"snapshot_id": changes.history.head})
     erased = _list_removed(changes.history, position)
     folded = _drop_erased(_read_folded(stream, changes.table, position, view.table), erased)
+    folded = folded.filter(pa.array(~flag_runs(folded, unfolded)))
     newest = _find_newest(stream, folded)
     yield from _compare(stream, view.table, newest, folded)
     if stream.table.deletes == "remove":
@@ -139,11 +142,13 @@ def _read_folded(stream: Stream, changes: Table, position: MergePosition, state:
         scan = changes.scan(snapshot_id=position.snapshot_id)
         schema = scan.projection()
         names, folded = map_names(state, schema), scan.to_arrow()
+    taken = {*names.values()}  # a column of the state, or replaced by one that it does not have yet
+    folded = folded.select([n for n in folded.column_names if n in names or n not in taken])
     names = {name: names.get(name, name) for name in folded.column_names}
     if stream.value.change_events is not None:
         written = stream.value.typed_columns
         former = list_former_names(changes.schemas(), schema, written)
-        meant = {name: [names[each] for each in found] for name, found in former.items()}
+        meant = {old: [names[n] for n in found if n in names] for old, found in former.items()}
         folded = _rename_lacks(folded, {name: [new] for name, new in names.items()} | meant)
     return folded.rename_columns([names[name] for name in folded.column_names])
 

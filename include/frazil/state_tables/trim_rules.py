@@ -24,6 +24,7 @@ from frazil.ledger.coordinates import (
     join_coordinates,
 )
 from frazil.ledger.history import Spans, Step, list_attempts, list_spans
+from frazil.ledger.offsets import Runs
 from frazil.ledger.recovery_point import History, walk_ancestors
 from frazil.ledger.state import parse_state
 from frazil.state_tables.merge_rules import (
@@ -230,6 +231,19 @@ def flag_below(rows: pa.Table, limits: Limits) -> Flags:
     flags = np.zeros(len(rows), dtype=np.bool_)
     for partition, end in limits.items():
         flags |= flag_partition(kafka, partition) & (offsets < end)
+    return flags
+
+
+def flag_runs(rows: pa.Table, runs: Runs) -> Flags:
+    """Flag the rows whose offsets are in these runs, which ascend in each partition."""
+    kafka = rows[keys.KAFKA_COLUMN].combine_chunks()
+    offsets = np.asarray(kafka.field("offset"))
+    flags = np.zeros(len(rows), dtype=np.bool_)
+    parts = [((topic, n), found) for topic, each in runs.items() for n, found in each.items()]
+    for partition, found in parts:
+        starts, ends = np.array(found, dtype=np.int64).T
+        run = np.searchsorted(starts, offsets, side="right") - 1
+        flags |= flag_partition(kafka, partition) & (run >= 0) & (offsets < ends[run])
     return flags
 
 

@@ -83,6 +83,21 @@ def test_replaced_changes_leave_and_all_audits_hold(lake: Dated, by: str) -> Non
     assert lake.expire("again").trimmed == 0
 
 
+def test_a_state_behind_batches_is_trimmed_also_where_its_position_is_expired(lake: Dated) -> None:
+    lake.publish_at(0, (Change(1, "u", 99, "not merged"),))
+    lake.expire_history()
+
+    report = lake.expire()
+
+    assert (report.problem, report.trimmed) == ("", 3)
+    assert lake.changes_left() == [(0, 1), (0, 4), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert audit_state(lake.store, lake.stream).findings == ()
+    position = find_position(TableView(lake.store, lake.state_name).history, "orders")
+    plan = plan_merge(lake.history, lake.stream, position)
+    assert plan is not None
+    assert plan.added == {"orders": {0: [(4, 5)]}}
+
+
 def test_a_killed_trimming_is_finished_by_the_next_run(lake: Dated) -> None:
     lake.expire()
     place = {"topic": "orders", "partition": 0, "offset": 3}

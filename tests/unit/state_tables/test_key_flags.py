@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.state_tables.trim_rules import drop_headers, flag_keys
+from frazil.state_tables.trim_rules import drop_headers, flag_keys, flag_runs
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
 VALUES = {
@@ -92,3 +92,16 @@ def test_headers_are_held_only_for_events_that_did_not_carry_all_values() -> Non
     assert [row["_kafka"].pop("headers") for row in held] == [*headers[:2], None, None]
     assert [row["_kafka"] for row in held] == [{"offset": n} for n in range(4)]
     assert [row["_unavailable"] for row in held] == lacks
+
+
+def test_offsets_in_runs_are_found_by_partition() -> None:
+    places = [("a", 0, n) for n in range(9)] + [("a", 1, 3), ("b", 0, 3)]
+    rows = pa.table({"_kafka": [{"topic": t, "partition": p, "offset": o} for t, p, o in places]})
+
+    flags = flag_runs(rows, {"a": {0: [(1, 3), (5, 6)]}, "b": {0: [(3, 4)]}})
+
+    assert [place for place, flag in zip(places, flags, strict=True) if flag] == [
+        *(("a", 0, n) for n in (1, 2, 5)),
+        ("b", 0, 3),
+    ]
+    assert not flag_runs(rows, {}).any()

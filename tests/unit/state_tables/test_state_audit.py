@@ -73,6 +73,23 @@ def test_a_right_state_holds_also_with_batches_behind_it(lake: StateLake) -> Non
     assert audit(lake) == []
 
 
+def test_a_state_behind_batches_is_audited_also_where_its_changes_are_expired(
+    lake: StateLake,
+) -> None:
+    right = lake.position(COUNTS)
+    lake.put_state(right_rows(lake), right)
+    remember(lake)
+    lake.produce(0, Change(3, "d", 9), Change(4, "c", 9))
+    lake.ingest_all()
+    lake.expire_history()
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+    lake.put_state([row_of(lake, (0, 2))], right)
+
+    (found,) = audit_state(lake.store, lake.stream).findings
+    assert found == ("M1", "1 row whose key is deleted or unknown: orders:0:2")
+
+
 FAULTS: dict[str, tuple[Callable[[StateLake, Rows], Rows], str]] = {
     "a revived key": (lambda lake, rows: [*rows, row_of(lake, (0, 2))], "deleted or unknown"),
     "a doubled key": (lambda _, rows: [*rows, rows[0]], "with the key of another row"),
@@ -217,5 +234,14 @@ def test_a_value_that_an_event_lacks_is_right_after_its_column_was_replaced(tmp_
 
     both = [{**rows["a3"], "doc_v3": "large"}, {**rows["b2"], "doc": b"new"}]
     lake.put_state(both, lake.position(COUNTS))
+
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+def test_the_state_may_lack_a_new_column_where_its_changes_are_expired(tmp_path: Path) -> None:
+    lake = make_replaced(tmp_path)
+    lake.produce(0, Event(2, "c", 4, values={"name": "b", "doc": b"new"}))
+    lake.ingest_all()
+    lake.expire_history()
 
     assert audit_state(lake.store, lake.stream).findings == ()
