@@ -58,7 +58,8 @@ def merge(params: Params, run_id: str) -> Merged:
     "A state table to the newest changes, or all changes again",
     {"rebuild": flag_param("Rebuild", REBUILD)},
     max_active_runs=4,
-    dagrun_timeout=timedelta(days=7),  # a rebuild is one job over all changes
+    # A rebuild is one job over all changes; after a day its branch would count as abandoned.
+    dagrun_timeout=timedelta(hours=20),
 )
 def merge_stream() -> None:
     """Preview, then merge."""

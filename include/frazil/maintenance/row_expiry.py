@@ -420,11 +420,13 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
     before_ms = int(before.timestamp() * 1000)
     if waiting := count_waiting(stream, folded.history, folded.position, before_ms):
         return report.model_copy(update={"waiting": waiting})
-    cut = find_cut(folded.history, stream.stream, before_ms)
+    # Newer batches are not read here, so the ranges below the cut must not contain them.
+    history = replace(folded.history, head=folded.position.snapshot_id)
+    cut = find_cut(history, stream.stream, before_ms)
     longer_ms = before_ms - (stream.changes.keep_days or 0) * DAY_MS
-    released = find_cut(folded.history, stream.stream, longer_ms)
+    released = find_cut(history, stream.stream, longer_ms)
     if holding := find_holding(stream, released, cut, folded.open_letters):
-        cut = find_cut(folded.history, stream.stream, before_ms, holding)
+        cut = find_cut(history, stream.stream, before_ms, holding)
         letters = tuple(describe_offset(*each, offset) for each, offset in sorted(holding.items()))
         report = report.model_copy(update={"held_by": letters})
     trimming = Trimming(cut, limit_deletes(stream, cut, folded.oldest_open))

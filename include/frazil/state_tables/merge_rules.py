@@ -358,7 +358,8 @@ def _is_plain_gap(changes: History, entry: LedgerEntry) -> bool:
 
     After another tool's rollback, `recover --skip` records a gap that lost published changes. A
     merge that was killed may have recorded their deletes, which only a rebuild leaves out. Such a
-    gap raises the epoch by more than 1, or moves no offset (a redrive alone was rolled back).
+    gap raises the epoch by more than 1, or it has no new offset or topic id (only a redrive was
+    rolled back).
     """
     stream = entry.summary.get(keys.STREAM)
     if entry.summary.get(keys.KIND) != keys.GAP or stream is None:
@@ -368,7 +369,8 @@ def _is_plain_gap(changes: History, entry: LedgerEntry) -> bool:
     texts = islice((each.summary[key] for each in line if key in each.summary), 2)
     match [*map(parse_state, texts)]:
         case [after, before]:
-            is_next = after.epoch == before.epoch + 1 and after.offsets != before.offsets
+            moved = (after.offsets, after.topic_ids) != (before.offsets, before.topic_ids)
+            is_next = moved and after.epoch == before.epoch + 1
             return is_next and not list_reused(keys.GAP, before, after)
     return False  # where offsets went on from is not known
 

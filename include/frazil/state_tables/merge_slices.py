@@ -4,6 +4,7 @@ A slice ends at a snapshot of the change table, as if it had been the newest whe
 """
 
 from bisect import bisect_right
+from dataclasses import replace
 from itertools import accumulate, takewhile
 
 from frazil.ledger import keys
@@ -29,7 +30,8 @@ def take_slice(
 
     The changes up to the newest snapshot that did more than add are one slice. A rebuild has no
     slices, since readers would see the state go back; but for a late change of a slice all changes
-    up to the end of that slice are folded.
+    up to the end of that slice are folded. Such a slice takes as many new changes as are folded
+    already, so that many late changes cost a few rebuilds, not one for each slice.
     """
     if plan.added is None and plan.reason not in {FIRST_MERGE, CAME_LATE}:
         return plan
@@ -37,6 +39,8 @@ def take_slice(
     since = list_since(changes, before.snapshot_id) if before else [*walk_ancestors(changes)]
     unfolded = list_unfolded(changes, since or [], erased)[::-1]
     totals = [*accumulate(map(_count_changes, unfolded))]
+    if plan.reason == CAME_LATE and before is not None:
+        most = max(most, _count_folded(changes, before))
     if not totals or totals[-1] <= most:
         return plan
     parts: list[Runs] = []
@@ -56,6 +60,12 @@ def take_slice(
     rest = Rest(plan.head, join_added(parts[end - first :]), totals[-1] - totals[end - 1], followed)
     folded = None if plan.added is None else join_added(parts[: end - first])
     return MergePlan(last, folded, plan.reason, rest)
+
+
+def _count_folded(changes: History, position: MergePosition) -> int:
+    """Count the changes that the state has folded, at most: some may have left the table."""
+    line = walk_ancestors(replace(changes, head=position.snapshot_id))
+    return sum(map(_count_changes, line))
 
 
 def _count_changes(entry: LedgerEntry) -> int:

@@ -23,7 +23,7 @@ from frazil.iceberg.table_schema import build_table_schema
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
-from frazil.ledger.history import trace_steps
+from frazil.ledger.history import find_trimmed, trace_steps
 from frazil.ledger.offsets import OffsetRange
 from frazil.observability.audit_messages import Finding
 from frazil.recovery.replay_rules import list_erased_offsets, require_not_trimmed
@@ -96,6 +96,14 @@ def test_a_state_behind_batches_is_trimmed_also_where_its_position_is_expired(la
     plan = plan_merge(lake.history, lake.stream, position)
     assert plan is not None
     assert plan.added == {"orders": {0: [(4, 5)]}}
+
+
+def test_a_trimming_names_no_offsets_that_are_not_merged(lake: Dated) -> None:
+    lake.publish_at(0, (Change(1, "u", 99, "not merged"),))
+
+    with time_machine.travel(NOW + timedelta(days=31)):
+        lake.expire()
+    assert find_trimmed(trace_steps(lake.history, "orders")) == {("orders", 0): 4, ("orders", 1): 4}
 
 
 def test_a_killed_trimming_is_finished_by_the_next_run(lake: Dated) -> None:

@@ -151,3 +151,18 @@ def test_a_rebuild_has_no_slices() -> None:
 
 def test_for_a_late_change_all_changes_up_to_the_end_of_its_slice_are_folded() -> None:
     assert rebuild(CAME_LATE) == MergePlan(4, None, CAME_LATE, Rest(5, at((8, 12)), 4))
+
+
+def test_slices_with_late_changes_double_what_is_folded() -> None:
+    batches = [batch(start, start + 4) for start in range(0, 64, 4)]
+    history, position, folds = make_history(BEGIN, *batches), position_at(2), 0
+
+    while True:
+        plan = plan_merge(history, STREAM, position, rebuild=CAME_LATE)
+        assert plan is not None
+        plan, folds = take_slice(history, plan, position, 4), folds + 1
+        if plan.rest is None:
+            break
+        position = position_at(plan.head)
+
+    assert folds == 4, "of 4 changes, 8, 16 and 32 become 8, 16, 32 and 64"

@@ -13,7 +13,7 @@ from frazil.errors import ConfigurationError, MissingTableError
 from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.ledger.coordinates import encode_coordinates
-from frazil.ledger.recovery_point import History, LedgerEntry
+from frazil.ledger.recovery_point import LedgerEntry
 from frazil.ledger.state import StreamState, encode_state
 from frazil.maintenance.compaction import compact_table
 from frazil.maintenance.erasure import plan_erasure
@@ -74,8 +74,8 @@ def test_every_command_is_in_the_matrix() -> None:
     assert sorted(commands) == sorted(name for names in listed for name in names)
 
 
-def plan_after(lake: StateLake, summary: Mapping[str, str]) -> MergePlan | None:
-    """Plan the merge after a snapshot of the change table, all others are folded."""
+def plan_after(lake: StateLake, *summaries: Mapping[str, str]) -> MergePlan | None:
+    """Plan the merge after new snapshots of the change table; all others are folded."""
     known = lake.history
     assert known.head is not None
     position = MergePosition(
@@ -86,8 +86,10 @@ def plan_after(lake: StateLake, summary: Mapping[str, str]) -> MergePlan | None:
         memory="m",
         counts=MergeCounts.model_validate(dict.fromkeys(MergeCounts.model_fields, 0)),
     )
-    added = LedgerEntry(1, known.head, 10**13, summary)
-    after = History(known.table, known.table_uuid, 1, {**known.entries, 1: added}, known.properties)
+    entries = dict(known.entries)
+    for number, summary in enumerate(summaries, 1):
+        entries[number] = LedgerEntry(number, number - 1 or known.head, 10**13, summary)
+    after = replace(known, head=len(summaries), entries=entries)
 
     return plan_merge(after, lake.stream, position)
 
@@ -119,6 +121,16 @@ def test_a_gap_that_lost_published_changes_folds_all(
 
     assert plan is not None
     assert (plan.added, plan.reason) == (None, "gap snapshot 1 of the change table")
+
+
+def test_a_gap_of_a_topic_that_was_never_read_asks_for_nothing(lake: StateLake) -> None:
+    topic_ids = {"orders": "topic-id-1", "refunds": "old"}
+    state = replace(AT_GAP, offsets={**OFFSETS, "refunds": (0,)}, topic_ids=topic_ids)
+    after = replace(state, epoch=3, topic_ids={**topic_ids, "refunds": "new"})
+
+    gaps = [{**GAP, keys.state_key("orders"): encode_state(each)} for each in (state, after)]
+
+    assert plan_after(lake, *gaps) is None
 
 
 def test_an_adoption_is_refused_with_what_to_do_instead(lake: StateLake) -> None:
