@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSnapshotUpdate
 
+from frazil.errors import StageStaleError
 from frazil.failpoints import reach_failpoint
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import translated_errors
@@ -45,7 +46,10 @@ from frazil.ledger.recovery_point import (
     PublishedBatch,
     find_batch,
     find_recovery_points,
+    walk_ancestors,
 )
+from frazil.state_tables.merge_rules import describe_more_than_additions
+from frazil.state_tables.messages import MergePosition
 from frazil.workspace import Workspace
 
 MAX_RUNS = 100_000
@@ -265,3 +269,49 @@ def _try_forget(work: Workspace, view: TableView) -> TableView:
     updates = commits.move_main(added)
     heads = {commits.MAIN: head.snapshot_id}
     return view.with_table(commit_once(work.store, table, heads, updates))
+
+
+def delete_changes(
+    work: Workspace,
+    position: MergePosition,
+    gone: tuple[Coordinates, Coordinates],
+    words: Mapping[str, str],
+) -> tuple[PublishedBatch, ...]:
+    """Delete changes that a state has folded at a merge position.
+
+    The newest change of each key (the second part) is deleted last: if only some of several
+    snapshots are published, no older change becomes the newest of its key.
+
+    Raises:
+        StageStaleError: the table was changed by more than additions since that position.
+        TargetError, CommitContentionError, UnavailableError: as `delete_rows`.
+    """
+    stream = work.stream.stream
+
+    def require_additions(history: History) -> None:
+        own = [e.snapshot_id for e in walk_ancestors(history) if _is_own(e, work.run_id)]
+        followed = (*own, *position.erased)
+        found = describe_more_than_additions(history, position.snapshot_id, followed)
+        if found:
+            raise StageStaleError(
+                f"stream {stream}: the change table was changed while its changes were read: "
+                f"{found}; nothing more was removed",
+                f"run again after the next merge: `frazil merge {stream}`",
+            )
+
+    landed: tuple[PublishedBatch, ...] = ()
+    for part in filter(None, gone):
+        if landed:
+            reach_failpoint("trim.before-newest")
+        deletion = Deletion(keys.TRIM, stream, work.run_id, words, len(landed))
+        view, rows = TableView(work.store, work.stream.table.name), select_rows_at(part)
+        done, _ = delete_rows(view, rows, deletion, find_no_dead_letters, require_additions)
+        landed += done
+    if landed:
+        reach_failpoint("trim.after-changes")
+    return landed
+
+
+def _is_own(entry: LedgerEntry, run_id: str) -> bool:
+    is_trim = entry.summary.get(keys.KIND) == keys.TRIM
+    return is_trim and entry.summary.get(keys.RUN_ID) == run_id

@@ -18,7 +18,6 @@ from pyiceberg.expressions import IsNull
 from pyiceberg.table import DataScan, Table
 
 from frazil.errors import StageStaleError
-from frazil.failpoints import reach_failpoint
 from frazil.iceberg.catalog import translated_errors
 from frazil.iceberg.data_files import read_dead_letters
 from frazil.iceberg.live_files import Flags
@@ -26,7 +25,6 @@ from frazil.iceberg.row_changes import RowsToDelete, count_rows, find_rows
 from frazil.iceberg.table_view import TableView
 from frazil.ledger import keys
 from frazil.ledger.coordinates import (
-    Coordinates,
     Offsets,
     Partition,
     count_coordinates,
@@ -36,7 +34,7 @@ from frazil.ledger.coordinates import (
 from frazil.ledger.deletions import Deletion, parse_deleted
 from frazil.ledger.history import trace_steps
 from frazil.ledger.offsets import OffsetRange, Ranges, describe_offset, encode_ranges
-from frazil.ledger.recovery_point import History, LedgerEntry, PublishedBatch, walk_ancestors
+from frazil.ledger.recovery_point import History
 from frazil.maintenance.delete_memory import forget_deletes
 from frazil.maintenance.expired_rows import (
     EarlierTimes,
@@ -51,6 +49,7 @@ from frazil.maintenance.expired_rows import (
 )
 from frazil.maintenance.messages import RowExpiryReport
 from frazil.maintenance.row_deletion import (
+    delete_changes,
     delete_rows,
     find_no_dead_letters,
     select_rows_at,
@@ -66,7 +65,6 @@ from frazil.messages import count_noun
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.merge_rules import (
     MergePlan,
-    describe_more_than_additions,
     find_operation,
     find_position,
     list_since,
@@ -271,7 +269,7 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
         forget_deletes(work, merged, words[keys.REASON])  # a run that was killed may have left some
         return report.model_copy(update=update)
     gone = split_newest(stream, select_keys(folded.changes, old, stream.table.id_columns))
-    landed = _delete_changes(work, folded, gone, words)
+    landed = delete_changes(work, folded.position, gone, words)
     numbers = tuple(each.entry.snapshot_id for each in landed)
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
     require = partial(_require_untouched, work, folded, old, numbers)
@@ -440,7 +438,7 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
         keys.FOLDED: str(folded.position.snapshot_id),
         keys.TRIMMED: encode_ranges(_ranges_below(cut)),
     }
-    landed = _delete_changes(work, folded, gone, words)
+    landed = delete_changes(work, folded.position, gone, words)
     forget_deletes(work, trimming.deletes, words[keys.REASON])
     numbers = tuple(each.entry.snapshot_id for each in landed)
     update = {"trimmed": sum(int(each.entry.summary[keys.ROWS_DELETED]) for each in landed)}
@@ -454,46 +452,3 @@ def _ranges_below(cut: Mapping[Partition, int]) -> Ranges:
         if end:
             ranges.setdefault(topic, {})[number] = OffsetRange(0, end)
     return ranges
-
-
-def _delete_changes(
-    work: Workspace,
-    folded: _Folded,
-    gone: tuple[Coordinates, Coordinates],
-    words: Mapping[str, str],
-) -> tuple[PublishedBatch, ...]:
-    """Delete changes, unless more than additions happened to the table since they were read.
-
-    The newest change of each key (the second part) is deleted last: if only some of several
-    snapshots are published, no older change becomes the newest of its key.
-    """
-    stream = work.stream.stream
-
-    def require_additions(history: History) -> None:
-        own = [e.snapshot_id for e in walk_ancestors(history) if _is_own(e, work.run_id)]
-        position = folded.position
-        followed = (*own, *position.erased)
-        found = describe_more_than_additions(history, position.snapshot_id, followed)
-        if found:
-            raise StageStaleError(
-                f"stream {stream}: the change table was changed while its changes were read: "
-                f"{found}; nothing more was removed",
-                f"run again after the next merge: `frazil merge {stream}`",
-            )
-
-    landed: tuple[PublishedBatch, ...] = ()
-    for part in filter(None, gone):
-        if landed:
-            reach_failpoint("trim.before-newest")
-        deletion = Deletion(keys.TRIM, stream, work.run_id, words, len(landed))
-        view, rows = TableView(work.store, work.stream.table.name), select_rows_at(part)
-        done, _ = delete_rows(view, rows, deletion, find_no_dead_letters, require_additions)
-        landed += done
-    if landed:
-        reach_failpoint("trim.after-changes")
-    return landed
-
-
-def _is_own(entry: LedgerEntry, run_id: str) -> bool:
-    is_trim = entry.summary.get(keys.KIND) == keys.TRIM
-    return is_trim and entry.summary.get(keys.RUN_ID) == run_id
