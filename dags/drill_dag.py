@@ -9,8 +9,8 @@ run fails.
 
 **Inputs.** The drill, and the stream whose connections it uses. That stream does not change; the
 drill needs the right to create and delete topics and tables. `mirror_promoted` and `broker_restart`
-start a broker of their own with the embedded stack's files; where that is impossible they are
-skipped.
+start a broker of their own with the embedded stack's files, and `merge_killed` a PostgreSQL, if it
+is installed on the worker; where that is impossible they are skipped.
 
 **What a retry does.** There is none; each run has its own scratch stream.
 
@@ -42,6 +42,7 @@ DRILLS = (
     "mirror_promoted",
     "broker_restart",
     "rollback",
+    "merge_killed",
 )
 """Those of `frazil_stack.drills.catalogue`, which is too heavy for a parse; a test compares."""
 

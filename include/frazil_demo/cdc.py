@@ -27,7 +27,7 @@ from frazil.workspace import open_workspace
 from frazil_cli.output import console, fail, print_table, report_progress, silence_retry_logs
 from frazil_cli.steps import run_one_batch
 from frazil_demo.connector import TABLE, TOPIC, Connector, run_connector
-from frazil_demo.database import DATABASE, USER, Database, run_database, show_rows
+from frazil_stack.database import DATABASE, USER, Database, run_database
 
 STREAM = "customers"
 CONNECTION = "shop_db"
@@ -148,7 +148,7 @@ def _query_state() -> list[tuple[str, ...]]:
 
     spark = SparkSession.builder.remote(find_spark_remote()).create()
     try:
-        return show_rows(spark.sql(SELECT.format(table=f"lake.{STATE}")).collect())
+        return _show_rows(spark.sql(SELECT.format(table=f"lake.{STATE}")).collect())
     finally:
         spark.stop()
 
@@ -157,10 +157,15 @@ def _show(title: str, rows: Sequence[Sequence[object]]) -> None:
     print_table(title, NAMES, rows)
 
 
+def _show_rows(rows: Sequence[Sequence[object]]) -> list[tuple[str, ...]]:
+    """Return rows as texts, null as an empty text."""
+    return [tuple("" if value is None else str(value) for value in row) for row in rows]
+
+
 def _compare(database: Database, started: float) -> None:
     """Show both sides, the change behind a row, and the comparison."""
     query = f"SELECT {', '.join(NAMES)} FROM {TABLE} ORDER BY id"  # noqa: S608 - our own
-    _show("The source, in PostgreSQL", show_rows(database.ask(query)))
+    _show("The source, in PostgreSQL", _show_rows(database.ask(query)))
     _show(f"The state table {STATE}, in Iceberg", _query_state())
     work = open_workspace(STREAM, f"demo-{os.getpid()}")
     for key in ("id=30", "id=1"):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from frazil.errors import StackError
-from frazil_demo.database import DATABASE, USER, Database
+from frazil_stack.database import DATABASE, USER, Database
 from frazil_stack.jars import ensure_folder
 from frazil_stack.java import find_java
 from frazil_stack.settings import ReportProgress, load_settings

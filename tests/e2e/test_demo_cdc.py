@@ -8,7 +8,7 @@ import pytest
 from conftest import Lab
 from support.postgres import MISSING, PROGRAMS
 
-from frazil_demo.database import choose_folder
+from frazil_stack.database import choose_folder
 
 pytestmark = [pytest.mark.stack, pytest.mark.skipif(not PROGRAMS, reason=MISSING)]
 

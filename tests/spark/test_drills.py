@@ -11,6 +11,7 @@ from conftest import REPO, Lab, Stack
 from pyiceberg.catalog import load_catalog
 from support.forked import Run
 from support.lake import make_stream
+from support.postgres import MISSING, PROGRAMS
 
 from frazil.observability.readiness import check_readiness
 from frazil.workspace import open_workspace
@@ -52,6 +53,8 @@ def test_a_drill_passes_and_leaves_nothing_behind(
 ) -> None:
     lab, started = runs
 
+    if name == "merge_killed" and not PROGRAMS:
+        pytest.skip(MISSING)
     done = started[name].result()
 
     assert done.code == 0, done.out + done.err
@@ -62,7 +65,7 @@ def test_a_drill_passes_and_leaves_nothing_behind(
     assert any("frazil audit" in line for line in report["seen"])
     scratch = next(word for word in report["seen"][0].split() if word.startswith("frazil_drill_"))
     catalog = load_catalog("lake", **lab.stack.catalog_properties)
-    assert scratch not in {table for _, table in catalog.list_tables("frazil_drill")}
+    assert not [table for _, table in catalog.list_tables("frazil_drill") if scratch in table]
     catalog.close()
     admin = lab.admin
     assert scratch not in admin.list_topics(timeout=30).topics

@@ -31,9 +31,15 @@ from frazil_stack.drills.faulty_catalog import (
     write_connection,
 )
 from frazil_stack.drills.scratch_broker import explain_no_broker, opened_broker
-from frazil_stack.drills.scratch_stream import AUTHOR, Scratch, opened_scratch, unreachable_catalog
+from frazil_stack.drills.scratch_stream import (
+    AUTHOR,
+    KILLED,
+    Scratch,
+    opened_scratch,
+    unreachable_catalog,
+)
+from frazil_stack.drills.source_drill import explain_no_database, kill_merge, opened_database
 
-KILLED = -9
 DEAD_ADDRESS = "http://127.0.0.1:9"
 
 
@@ -66,12 +72,14 @@ class Drill:
     """One failure; `run` causes it, recovers, and returns the seconds of the recovery.
 
     `broker` is the second broker that it needs: none, beside the stream's cluster, or in its place.
+    With `source` it has a PostgreSQL, and loads the stream itself.
     """
 
     injected: str
     run: Callable[[Scratch], float]
     broker: Literal["none", "beside", "instead"] = "none"
     start: int = 0
+    source: bool = False
 
 
 def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
@@ -87,15 +95,15 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
             f"no drill {name!r}; known: {', '.join(DRILLS)}",
             "`frazil drill` lists the drills with the failure of each",
         )
-    skipped = explain_no_broker() if drill.broker != "none" else None
-    if skipped:
+    if skipped := _explain_missing(drill):
         return DrillReport(
             drill=name, injected=drill.injected, seen=(), passed=False, skipped=skipped
         )
     with _opened_parts(like, drill, keep=keep) as scratch:
         finding, seconds = None, None
         try:
-            _load(scratch, 100)
+            if not drill.source:
+                _load(scratch, 100)
             seconds = round(drill.run(scratch), 1)
             scratch.must_succeed("audit")
         except FrazilError as error:
@@ -115,16 +123,28 @@ def run_drill(like: Workspace, name: str, *, keep: bool = False) -> DrillReport:
     return report
 
 
+def _explain_missing(drill: Drill) -> str | None:
+    """Return why this machine cannot start what the drill needs, or None."""
+    if drill.source:
+        return explain_no_database()
+    return explain_no_broker() if drill.broker != "none" else None
+
+
 @contextmanager
 def _opened_parts(like: Workspace, drill: Drill, *, keep: bool) -> Iterator[Scratch]:
-    """Open the scratch stream, and before it a second broker if the drill needs one."""
+    """Open the scratch stream, and before it the broker or the PostgreSQL that the drill needs."""
     with ExitStack() as parts:
-        broker = None
-        if drill.broker != "none":
-            folder = parts.enter_context(tempfile.TemporaryDirectory(prefix="frazil_drill_"))
-            broker = parts.enter_context(opened_broker(Path(folder)))
-        cluster = broker.cluster if broker and drill.broker == "instead" else None
-        scratch = opened_scratch(like, keep=keep, cluster=cluster, broker=broker, start=drill.start)
+        folder = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="frazil_drill_")))
+        broker = parts.enter_context(opened_broker(folder)) if drill.broker != "none" else None
+        database = parts.enter_context(opened_database(folder)) if drill.source else None
+        scratch = opened_scratch(
+            like,
+            keep=keep,
+            cluster=broker.cluster if broker and drill.broker == "instead" else None,
+            broker=broker,
+            database=database,
+            start=drill.start,
+        )
         yield parts.enter_context(scratch)
 
 
@@ -294,5 +314,10 @@ DRILLS: dict[str, Drill] = {
         "kill -9 of the broker during a backfill", restart_broker, broker="instead", start=80
     ),
     "rollback": Drill("rows and offsets are rolled back, then read again", _roll_back),
+    "merge_killed": Drill(
+        "kill -9 of a merge; the state is compared with its source in a PostgreSQL",
+        kill_merge,
+        source=True,
+    ),
 }
 """The drills by name, in the order of the list that `frazil drill` prints."""

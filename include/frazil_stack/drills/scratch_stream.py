@@ -26,12 +26,15 @@ from frazil.errors import DrillError, FrazilError, KafkaUnavailableError
 from frazil.iceberg.catalog import translated_errors
 from frazil.kafka.client_settings import to_librdkafka
 from frazil.workspace import Workspace
+from frazil_stack.database import Database
 from frazil_stack.drills.scratch_broker import Broker
 from frazil_stack.settings import STREAMS_VARIABLE
 
 PREFIX = "frazil_drill_"
 NAMESPACE = "frazil_drill"
 AUTHOR = ("--by", "drill@frazil", "--reason", "drill", "--no-dry-run")
+KILLED = -9
+_TABLES = ("__dead_letters", "__changes", "__changes__dead_letters", "__deletes")
 _TIMEOUT_SECONDS = 300
 _ADMIN_SECONDS = 30
 _TOPIC_SECONDS = 60
@@ -55,8 +58,8 @@ class CommandResult:
 class Scratch:
     """One scratch stream; `seen` lists the commands and their results.
 
-    `cluster` holds librdkafka's settings of the stream's cluster; `broker` is the second broker of
-    drills that need one.
+    `cluster` holds librdkafka's settings of the stream's cluster; `broker` is the second broker,
+    `database` the PostgreSQL, of drills that need one.
     """
 
     like: Workspace
@@ -65,6 +68,7 @@ class Scratch:
     document: dict[str, Any]
     cluster: dict[str, str]
     broker: Broker | None = None
+    database: Database | None = None
     seen: list[str] = field(default_factory=list)
 
     @property
@@ -172,13 +176,13 @@ class Scratch:
         self.seen += [f"  {line}" for line in last_lines]
         return CommandResult(process.returncode, out, err)
 
-    def must_succeed(self, *words: str) -> None:
+    def must_succeed(self, *words: str, **environment: str) -> None:
         """Run a command that must succeed.
 
         Raises:
             DrillError: it failed; with its error.
         """
-        result = self.run_command(*words)
+        result = self.run_command(*words, **environment)
         if result.code != 0:
             self._fail(f"`frazil {words[0]}` ended with {result.code}: {result.err.strip()[-500:]}")
 
@@ -220,7 +224,8 @@ class Scratch:
             self.delete_topic()
         except KafkaUnavailableError as error:
             self.seen.append(f"topic {self.name} was not removed: {error.facts}")
-        for table in (self.table, f"{self.table}__dead_letters"):
+        for suffix in ("", *_TABLES):
+            table = self.table + suffix
             try:
                 with contextlib.suppress(NoSuchTableError), translated_errors("cleaning up"):
                     self.like.store.catalog.purge_table(table)
@@ -235,6 +240,7 @@ def opened_scratch(
     keep: bool = False,
     cluster: dict[str, str] | None = None,
     broker: Broker | None = None,
+    database: Database | None = None,
     start: int = 0,
 ) -> Iterator[Scratch]:
     """Create a scratch stream with the connections of a real one, and remove it afterwards.
@@ -256,7 +262,7 @@ def opened_scratch(
     }
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
         own_cluster = cluster or like.kafka_config
-        scratch = Scratch(like, Path(folder), name, document, own_cluster, broker)
+        scratch = Scratch(like, Path(folder), name, document, own_cluster, broker, database)
         scratch.write_stream()
         scratch.create_topic()
         try:

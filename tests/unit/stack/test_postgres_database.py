@@ -1,14 +1,15 @@
-"""The demonstration's PostgreSQL."""
+"""The PostgreSQL of the demonstration and of drills."""
 
 from pathlib import Path
 
 import pytest
 
 from frazil.errors import StackError
-from frazil_demo import database
+from frazil_stack import database
+from frazil_stack.drills.source_drill import explain_no_database
 
 
-def test_without_postgresql_the_demo_says_what_to_install(
+def test_without_postgresql_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(database, "_DEBIAN", tmp_path)
@@ -18,3 +19,6 @@ def test_without_postgresql_the_demo_says_what_to_install(
         database.find_programs()
 
     assert "apt-get install postgresql" in refusal.value.next_step
+    assert explain_no_database() == (
+        "the drill needs a PostgreSQL: PostgreSQL is not installed: there is no program initdb"
+    )

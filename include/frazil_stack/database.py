@@ -1,4 +1,4 @@
-"""A PostgreSQL for the demonstration, by the programs that are installed on this machine."""
+"""A PostgreSQL for the demonstration and drills, by the programs installed on this machine."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ USER, DATABASE = "shop", "postgres"
 _SYSTEM_USER = "postgres"
 _START_SECONDS = 60
 _DEBIAN = Path("/usr/lib/postgresql")
-_NEXT = "install PostgreSQL 14 or newer (`apt-get install postgresql`), then `make demo-cdc`"
+_NEXT = "install PostgreSQL 14 or newer (`apt-get install postgresql`), and run this again"
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,4 @@ def _wait(database: Database, process: "subprocess.Popen[bytes]", log: Path) -> 
             time.sleep(0.2)
         else:
             return
-    raise StackError("PostgreSQL did not start", f"read {log}, then `make demo-cdc`")
-
-
-def show_rows(rows: Sequence[Sequence[object]]) -> list[tuple[str, ...]]:
-    """Return rows as texts, null as an empty text."""
-    return [tuple("" if value is None else str(value) for value in row) for row in rows]
+    raise StackError("PostgreSQL did not start", f"read {log}, and run this again")
