@@ -3,7 +3,8 @@
 **What.** `preview` tells what a merge would fold: the changes since the last merge, or all of them
 and why. As a dry run, the default, the run ends there; it also ends if there is nothing to merge.
 `merge` does the same as the task `merge` of `ingest__<stream>`: rows and merge position change in
-one commit. With Rebuild it folds all changes and replaces the rows.
+one commit, or in one for each slice of many changes. With Rebuild it folds all changes and replaces
+the rows.
 
 **When.** Whenever you trigger it: for streams with `merge: {schedule: manual}`, whose ingest DAG
 has no task `merge`, and with Rebuild after an error named `frazil merge <stream> --rebuild`. To

@@ -6,25 +6,20 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import yaml
 from conftest import Stack
 from support.event_lake import EVENTS, LARGE, Event, EventLake, Source
 from support.forked import run_frazil
+from support.overtaken_merges import Overtaking
 from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
-from frazil.maintenance.messages import TableResult
-from frazil.maintenance.tables import new_request
-from frazil.messages import Message
 from frazil.state_tables.merge import merge_changes
 from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
 from frazil.streams.models import Stream
-from frazil.workspace import Workspace
 
-Result = TypeVar("Result", bound=Message)
 Make = Callable[[int, str, int], Change]
 
 pytestmark = pytest.mark.spark
@@ -102,29 +97,10 @@ def test_a_merge_that_is_overtaken_counts_its_changes_once(
 
     merged = merge_changes(work)
 
-    assert overtaking.merges == 2
+    assert overtaking.staged == 2
     assert merged.counts == MergeCounts.model_validate(COUNTED)
     assert merged.rebuilt == ""
     assert audit_state(lake.store, lake.stream).findings == ()
-
-
-class Overtaking:
-    """The engine of a workspace; a compaction lands behind the first stage of a merge."""
-
-    def __init__(self, work: Workspace) -> None:
-        """Begin with nothing merged."""
-        self._work, self._engine, self.merges = work, work.engine, 0
-
-    def run_job(self, name: str, request: Message, result: type[Result]) -> Result:
-        answer = self._engine.run_job(name, request, result)
-        self.merges += 1
-        if self.merges == 1:
-            state = self._work.stream.table.state
-            assert state is not None
-            wanted = new_request(self._work, state.name)
-            wanted = wanted.model_copy(update={"rewrite_all": True, "dry_run": False})
-            self._engine.run_job("compact_table", wanted, TableResult)
-        return answer
 
 
 def with_slices(lake: StackStateLake, most: int) -> StackStateLake:

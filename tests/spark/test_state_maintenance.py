@@ -25,6 +25,7 @@ from pyiceberg.types import LongType
 from support.forked import run_frazil
 from support.frozen_erasure import commit_then
 from support.lake import append
+from support.overtaken_merges import Overtaking
 from support.planted_values import find_in_files, lists_removed_files
 from support.stack_lake import let_days_pass, make_files_old
 from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
@@ -37,10 +38,9 @@ from frazil.ledger import keys
 from frazil.maintenance.compaction import compact_table
 from frazil.maintenance.delete_memory import forget_memories
 from frazil.maintenance.erasure import erase, plan_erasure
-from frazil.maintenance.messages import ErasureRequest, TableResult
+from frazil.maintenance.messages import ErasureRequest
 from frazil.maintenance.orphans import remove_orphans
 from frazil.maintenance.snapshot_expiry import expire_snapshots
-from frazil.maintenance.tables import new_request
 from frazil.messages import Message
 from frazil.observability.timeline_table import record_timeline
 from frazil.state_tables.merge import merge_changes as run_merge
@@ -241,25 +241,6 @@ def test_a_merge_that_a_compaction_overtakes_is_staged_again(lake: StackStateLak
     assert merged.counts.deleted == 1
     assert lake.rows() == {2: ("two", 0, 0)}
     assert audit_state(lake.store, lake.stream).findings == ()
-
-
-class Overtaking:
-    """The engine of a workspace; a compaction lands behind the first stage of a merge."""
-
-    def __init__(self, work: Workspace) -> None:
-        """Begin with nothing staged."""
-        self._work, self._engine, self.staged = work, work.engine, 0
-
-    def run_job(self, name: str, request: Message, result: type[Result]) -> Result:
-        answer = self._engine.run_job(name, request, result)
-        self.staged += 1
-        if self.staged == 1:
-            state = self._work.stream.table.state
-            assert state is not None
-            wanted = new_request(self._work, state.name)
-            wanted = wanted.model_copy(update={"rewrite_all": True, "dry_run": False})
-            self._engine.run_job("compact_table", wanted, TableResult)
-        return answer
 
 
 PLANTED, NAME = 7_070_707_070_707, "planted-9f3c71"

@@ -52,8 +52,10 @@ def test_the_state_is_the_fold_in_every_history() -> None:
 
 def test_some_merges_of_the_histories_are_sliced() -> None:
     model = Merging(1)
-    while not model.slices:
+    for _ in range(300):
         getattr(model, model.random.choice(ACTIONS))()
+
+    assert model.slices > 0
 
 
 def test_without_a_rebuild_after_other_snapshots_the_state_goes_wrong() -> None:
