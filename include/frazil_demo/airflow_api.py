@@ -14,6 +14,9 @@ _FINAL = frozenset({"success", "failed"})
 TIMEOUT_SECONDS = 60
 """A busy machine may need half a minute for a response."""
 
+_ROLLED_BACK = requests.codes.internal_server_error
+"""Airflow answers so where its database was locked too long: nothing of the request is left."""
+
 
 @dataclass(frozen=True)
 class DagRun:
@@ -89,20 +92,20 @@ class AirflowApi:
         """
         address = f"{self._url}{root}{path}"
         retries = stamina.retry_context(
-            on=requests.Timeout,
-            attempts=3 if method == "GET" else 1,
+            on=lambda error: _is_safe_to_repeat(method, error),
+            attempts=3,
             timeout=None,
             wait_initial=0.1,
         )
         try:
             for attempt in retries:
-                with attempt:  # only GET is safe to repeat
+                with attempt:
                     answer = requests.request(
                         method, address, json=body, headers=self._headers, timeout=TIMEOUT_SECONDS
                     )
-            if allow_missing and answer.status_code == requests.codes.not_found:
-                return {}
-            answer.raise_for_status()
+                    if allow_missing and answer.status_code == requests.codes.not_found:
+                        return {}
+                    answer.raise_for_status()
             content: dict[str, Any] = answer.json()
         except requests.RequestException as error:
             raise StackError(
@@ -111,3 +114,11 @@ class AirflowApi:
                 "then repeat `make demo`",
             ) from error
         return content
+
+
+def _is_safe_to_repeat(method: str, error: Exception) -> bool:
+    """Whether the request left nothing behind that a second one would double."""
+    if isinstance(error, requests.Timeout):
+        return method == "GET"
+    answer = error.response if isinstance(error, requests.HTTPError) else None
+    return answer is not None and answer.status_code == _ROLLED_BACK

@@ -1,6 +1,9 @@
 """The DAGs that look after every stream, and a drill, in a running Airflow."""
 
+import sqlite3
+import threading
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -117,3 +120,24 @@ def test_a_drill_by_form_reports_what_it_broke_and_saw(airflow: Airflow, airflow
         assert word in report, report
     with pytest.raises(StackError, match="400"):
         run_with(airflow, "drill", stream=lab.stream, drill="earthquake")
+
+
+def test_a_run_is_triggered_once_while_the_database_is_locked_longer_than_airflow_waits(
+    airflow: Airflow,
+) -> None:
+    airflow.wait_for_dag("watch")
+    runs = "/dags/watch/dagRuns?run_type=manual&limit=100"
+    before = {run["dag_run_id"] for run in airflow.api.request("GET", runs)["dag_runs"]}
+    file = airflow.home / "airflow" / "airflow.db"
+
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        unlocking = threading.Timer(13, database.execute, ["ROLLBACK"])
+        unlocking.start()
+        started = airflow.api.trigger("watch")
+        locked = unlocking.is_alive()
+        unlocking.join()
+
+    assert not locked
+    after = {run["dag_run_id"] for run in airflow.api.request("GET", runs)["dag_runs"]}
+    assert after - before == {started.run_id}

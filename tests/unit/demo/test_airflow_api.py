@@ -13,12 +13,16 @@ from frazil_demo.airflow_api import AirflowApi
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """Log everybody in; after that know no DAG, and fail, be slow once, or talk nonsense."""
+    """Log everybody in; then know no DAG, fail, be slow or locked once, or talk nonsense."""
     slow: list[str] = []
+    locked: list[str] = []
 
     def answer(request: Request) -> tuple[int, bytes]:
         if request.command == "POST":
             request.rfile.read(int(request.headers["Content-Length"]))
+            if request.path == "/api/v2/locked":
+                locked.append(request.path)
+                return (500, b"locked") if len(locked) == 1 else (200, b'{"asked": 2}')
             return 201, b'{"access_token": "t"}'
         if request.path == "/api/v2/slow":
             slow.append(request.path)
@@ -70,3 +74,9 @@ def test_a_question_that_is_not_answered_in_time_is_asked_again(
     monkeypatch.setattr("frazil_demo.airflow_api.TIMEOUT_SECONDS", 0.2)
 
     assert api.request("GET", "/slow") == {"asked": 1}
+
+
+def test_a_request_that_airflow_rolled_back_is_made_again(url: str, password: Path) -> None:
+    api = AirflowApi(url, "admin", password)
+
+    assert api.request("POST", "/locked", {}) == {"asked": 2}
