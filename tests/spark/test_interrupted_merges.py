@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import yaml
@@ -15,10 +16,15 @@ from support.forked import run_frazil
 from support.overtaken_merges import Overtaking
 from support.state_lake import Change, StackStateLake, by_sequence, make_state_lake
 
+from frazil.messages import Message
 from frazil.state_tables.merge import merge_changes
+from frazil.state_tables.merge_rules import CAME_LATE
 from frazil.state_tables.messages import MergeCounts
 from frazil.state_tables.state_audit import audit_state
 from frazil.streams.models import Stream
+from frazil.workspace import Workspace
+
+Result = TypeVar("Result", bound=Message)
 
 Make = Callable[[int, str, int], Change]
 
@@ -100,6 +106,77 @@ def test_a_merge_that_is_overtaken_counts_its_changes_once(
     assert overtaking.staged == 2
     assert merged.counts == MergeCounts.model_validate(COUNTED)
     assert merged.rebuilt == ""
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+class Interfering:
+    """The engine of a workspace; something happens between plan and stage of one attempt."""
+
+    def __init__(self, work: Workspace, happen: Callable[[], None], attempt: int = 1) -> None:
+        """Begin with nothing staged."""
+        self._engine, self._happen, self._attempt = work.engine, happen, attempt
+        self.staged = 0
+
+    def run_job(self, name: str, request: Message, result: type[Result]) -> Result:
+        self.staged += 1
+        if self.staged == self._attempt:
+            self._happen()
+        return self._engine.run_job(name, request, result)
+
+
+@pytest.mark.parametrize("kind", ["changes", "events"])
+def test_a_merge_is_planned_again_where_one_with_newer_changes_recorded_deletes_and_was_killed(
+    stack: Stack, name: str, tmp_path: Path, kind: str
+) -> None:
+    lake, make = begin(tmp_path, name, kind)
+    environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
+    environment |= {"FRAZIL_STREAMS": str(lake.folder), "FRAZIL_FAILPOINT": "merge.after-memory"}
+
+    def record_newer_delete() -> None:
+        lake.produce(0, make(2, "d", 7))
+        lake.ingest_all()
+        killed = run_frazil(("merge", name), environment, 240)
+        assert killed.code == -9 or "SIGKILL" in killed.err, killed.out + killed.err
+
+    work = lake.work
+    interfering = Interfering(work, record_newer_delete)
+    vars(work)["engine"] = interfering
+
+    merged = merge_changes(work)
+
+    assert audit_state(lake.store, lake.stream).findings == ()
+    assert merged.rebuilt == ""
+    assert merged.counts is not None
+    assert (merged.counts.changes, merged.counts.stale, merged.counts.deleted) == (5, 0, 2)
+    assert interfering.staged == 2
+
+
+def test_of_two_merges_that_meet_a_late_event_one_folds_all_changes(
+    name: str, tmp_path: Path
+) -> None:
+    table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}
+    sections = {**EVENTS, "order": {"sequence_by": "_source.lsn"}, "table": table}
+    lake = make_state_lake(EventLake, tmp_path, name, **sections)
+    for at in (2, 1):
+        lake.produce(0, make_event(1, "c", at))
+        lake.ingest_all()
+        if at == 2:
+            lake.merge()
+    rebuilt: list[str] = []
+
+    def merge_also_a_newer_event() -> None:
+        lake.produce(0, make_event(1, "u", 3))
+        lake.ingest_all()
+        rebuilt.append(lake.merge().rebuilt)
+
+    work = lake.work
+    interfering = Interfering(work, merge_also_a_newer_event, attempt=2)
+    vars(work)["engine"] = interfering
+
+    merged = merge_changes(work)
+
+    assert rebuilt == [CAME_LATE]
+    assert (merged.outcome, interfering.staged) == ("NOTHING", 2)
     assert audit_state(lake.store, lake.stream).findings == ()
 
 

@@ -14,6 +14,7 @@ from operator import add
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 
 from frazil import __version__
 from frazil.errors import ConservationError, MergeHaltedError, StageStaleError
@@ -71,12 +72,14 @@ STAGE_ATTEMPTS = 3
 class _Planned:
     """A merge before anything is written: the two tables, and the plan; None for nothing to fold.
 
-    `work` knows the key of change events, `epoch` is that of the change table.
+    `work` knows the key of change events, `epoch` is that of the change table. `sequence` is
+    the sequence number of the delete memory before the change table was loaded.
     """
 
     work: Workspace
     changes: TableView
     state: TableView
+    sequence: int
     epoch: int
     before: MergePosition | None
     plan: MergePlan | None
@@ -84,13 +87,17 @@ class _Planned:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One staging of a merge: the plan, the position before, the branch and its base."""
+    """One staging of a merge: the plan, the position before, the branch and its base.
+
+    `sequence` is the sequence number of the delete memory before the plan.
+    """
 
     plan: MergePlan
     before: MergePosition | None
     merge_id: str
     branch: str
     base_head: int | None
+    sequence: int
 
     @property
     def memory(self) -> str:
@@ -134,7 +141,7 @@ def merge_changes(
         except _LateChangeError:
             reason = CAME_LATE
         except StageStaleError:
-            stale += 1
+            reason, stale = BY_REQUEST if rebuild else "", stale + 1
             if stale == STAGE_ATTEMPTS:
                 raise
         else:
@@ -189,6 +196,9 @@ def preview_merge(work: Workspace, *, rebuild: bool = False, dry_run: bool = Tru
 
 def _plan(work: Workspace, rebuild: str) -> _Planned:
     state, changes = require_state(work.stream), TableView(work.store, work.stream.table.name)
+    memory = work.store.find(state.deletes_name)
+    recorded = memory.current_snapshot() if memory is not None else None
+    sequence = (recorded.sequence_number or 0) if recorded is not None else 0
     point = require_recovery_point(changes.history, work.stream.stream)
     work = with_event_key(work, changes)
     view = TableView(work.store, state.name)
@@ -196,7 +206,7 @@ def _plan(work: Workspace, rebuild: str) -> _Planned:
     plan = plan_merge(changes.history, work.stream, before, rebuild=rebuild)
     if plan is not None and plan.added is not None:
         require_compacted(work.stream.stream, view.history)
-    return _Planned(work, changes, view, point.state.epoch, before, plan)
+    return _Planned(work, changes, view, sequence, point.state.epoch, before, plan)
 
 
 def _try_merge(work: Workspace, rebuild: str) -> Merged:
@@ -211,7 +221,7 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
     _drop_old_branches(view)
     branch = name_branch(stream.stream, planned.epoch, beside=True)
     merge_id = plan.identify(view.history, planned.before, hash_rules(stream))
-    attempt = _Attempt(plan, planned.before, merge_id, branch, view.history.head)
+    attempt = _Attempt(plan, planned.before, merge_id, branch, view.history.head, planned.sequence)
     try:
         return _stage_and_publish(work, attempt, changes, view)
     except (StageStaleError, MergeHaltedError, _LateChangeError):
@@ -263,6 +273,7 @@ def _stage_and_publish(
     _create_branch(view, attempt)
     request = _build_request(work, attempt, changes.table, view.table)
     result = work.engine.run_job("merge_changes", request, MergeResult)
+    _require_own_deletes(work, attempt, result)
     if result.fault == "late":
         raise _LateChangeError
     require_mergeable(stream, result)
@@ -286,6 +297,32 @@ def _stage_and_publish(
         rebuilt=attempt.plan.reason,
         changes_left=attempt.plan.rest.changes if attempt.plan.rest else 0,
     )
+
+
+def _require_own_deletes(work: Workspace, attempt: _Attempt, result: MergeResult) -> None:
+    """Raise if another merge recorded deletes since this one was planned.
+
+    They may be of changes that are not in this plan, which the fold must not see; the next plan
+    knows these changes. A rebuild reads no recorded deletes.
+    """
+    stream = work.stream
+    if attempt.plan.added is None or stream.table.deletes == "mark":
+        return
+    memory = work.store.load(require_state(stream).deletes_name)
+    own = int(not result.fault and result.counts.deleted + result.counts.absent > 0)
+    if _count_recordings(memory, attempt.sequence) > own:
+        raise StageStaleError(
+            f"merge of {stream.table.name}: another merge recorded deletes in "
+            f"{'.'.join(memory.name())} meanwhile; nothing was published",
+            "run again: it plans with the changes of these deletes",
+        )
+
+
+def _count_recordings(memory: Table, sequence: int) -> int:
+    """Count the snapshots after a sequence number that recorded deletes."""
+    newer = [each for each in memory.metadata.snapshots if (each.sequence_number or 0) > sequence]
+    operations = (each.summary.operation for each in newer if each.summary is not None)
+    return sum(operation is Operation.APPEND for operation in operations)
 
 
 def _build_request(
