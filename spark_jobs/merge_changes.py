@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from frazil.failpoints import reach_failpoint
 from frazil.ledger.coordinates import FIRST_TIMESTAMP_MS
-from frazil.ledger.keys import EVENT_TIME
+from frazil.ledger.keys import CHANGE_SNAPSHOT, EVENT_TIME
 from frazil.ledger.offsets import Runs, describe_offset
 from frazil.quality.sql import write_text
 from frazil.state_tables.merge_rules import DELETED_AT, NO_DELETE_TIME_MS
@@ -427,7 +427,10 @@ def remember_deletes(folded: DataFrame, request: MergeRequest) -> None:
     columns.append(f"named_struct({place}) AS _kafka")
     columns.append(f"{write_text(request.memory)} AS {MEMORY}")
     deletes = folded.where(f"{OUTCOME} IN ('deleted', 'absent')").selectExpr(*columns)
-    deletes.writeTo(f"{request.catalog}.{request.deletes}").append()
+    writer = deletes.writeTo(f"{request.catalog}.{request.deletes}")
+    # By this a merge with an older plan finds that there are deletes of changes it does not know.
+    known = str(request.change_snapshot)
+    writer.option(f"snapshot-property.{CHANGE_SNAPSHOT}", known).append()
 
 
 def list_other_fields(folded: DataFrame, request: MergeRequest, own: Sequence[str]) -> list[str]:

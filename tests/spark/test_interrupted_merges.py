@@ -151,7 +151,29 @@ def test_a_merge_is_planned_again_where_one_with_newer_changes_recorded_deletes_
     assert interfering.staged == 2
 
 
-def test_of_two_merges_that_meet_a_late_event_one_folds_all_changes(
+def test_a_merge_goes_on_where_one_with_the_same_changes_recorded_deletes_and_was_killed(
+    stack: Stack, name: str, tmp_path: Path
+) -> None:
+    lake, _ = begin(tmp_path, name, "changes")
+    environment = {**os.environ, "FRAZIL_HOME": str(stack.home)}
+    environment |= {"FRAZIL_STREAMS": str(lake.folder), "FRAZIL_FAILPOINT": "merge.after-memory"}
+    killed: list[int] = []
+
+    work = lake.work
+    interfering = Interfering(
+        work, lambda: killed.append(run_frazil(("merge", name), environment, 240).code)
+    )
+    vars(work)["engine"] = interfering
+
+    merged = merge_changes(work)
+
+    assert killed[0] != 0
+    assert interfering.staged == 1, "two merges with one plan would make each other stale for ever"
+    assert merged.counts == MergeCounts.model_validate(COUNTED)
+    assert audit_state(lake.store, lake.stream).findings == ()
+
+
+def test_a_merge_that_met_a_late_event_does_not_fold_all_changes_after_another_one_did(
     name: str, tmp_path: Path
 ) -> None:
     table = {"name": f"states.{name}", "mode": "upsert", "id_columns": ["id"]}

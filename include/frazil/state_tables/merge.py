@@ -14,7 +14,6 @@ from operator import add
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
 
 from frazil import __version__
 from frazil.errors import ConservationError, MergeHaltedError, StageStaleError
@@ -130,7 +129,8 @@ def merge_changes(
         MissingTableError: the stream has not begun.
         TableError: the stream is halted, or the state cannot follow its changes.
         ConservationError: the counts of fold and table disagree; nothing was published.
-        StageStaleError: another writer committed first in every attempt; run again.
+        StageStaleError: another writer committed first in every attempt, or a merge with newer
+            changes recorded deletes; run again.
         JobFailedError, UnavailableError: run again; slices that were published are kept.
     """
     reason, stale, started = BY_REQUEST if rebuild else "", 0, time.monotonic()
@@ -197,8 +197,7 @@ def preview_merge(work: Workspace, *, rebuild: bool = False, dry_run: bool = Tru
 def _plan(work: Workspace, rebuild: str) -> _Planned:
     state, changes = require_state(work.stream), TableView(work.store, work.stream.table.name)
     memory = work.store.find(state.deletes_name)
-    recorded = memory.current_snapshot() if memory is not None else None
-    sequence = (recorded.sequence_number or 0) if recorded is not None else 0
+    sequence = _find_newest_sequence(memory) if memory is not None else 0
     point = require_recovery_point(changes.history, work.stream.stream)
     work = with_event_key(work, changes)
     view = TableView(work.store, state.name)
@@ -273,7 +272,7 @@ def _stage_and_publish(
     _create_branch(view, attempt)
     request = _build_request(work, attempt, changes.table, view.table)
     result = work.engine.run_job("merge_changes", request, MergeResult)
-    _require_own_deletes(work, attempt, result)
+    _require_known_deletes(work, attempt, changes.table)
     if result.fault == "late":
         raise _LateChangeError
     require_mergeable(stream, result)
@@ -299,30 +298,35 @@ def _stage_and_publish(
     )
 
 
-def _require_own_deletes(work: Workspace, attempt: _Attempt, result: MergeResult) -> None:
-    """Raise if another merge recorded deletes since this one was planned.
+def _require_known_deletes(work: Workspace, attempt: _Attempt, changes: Table) -> None:
+    """Raise if a merge that was planned with newer changes recorded deletes since this plan.
 
-    They may be of changes that are not in this plan, which the fold must not see; the next plan
-    knows these changes. A rebuild reads no recorded deletes.
+    They may be deletes of changes that are not in this plan, which would make older ones stale.
+    The merge with the newer plan goes on, so of several merges at once one always ends. A rebuild
+    reads no recorded deletes.
     """
-    stream = work.stream
-    if attempt.plan.added is None or stream.table.deletes == "mark":
+    state = require_state(work.stream)
+    if attempt.plan.added is None or work.stream.table.deletes == "mark":
         return
-    memory = work.store.load(require_state(stream).deletes_name)
-    own = int(not result.fault and result.counts.deleted + result.counts.absent > 0)
-    if _count_recordings(memory, attempt.sequence) > own:
+    memory = work.store.load(state.deletes_name)
+    known = {str(each.snapshot_id) for each in changes.metadata.snapshots}
+    if not _list_change_snapshots(memory, attempt.sequence) <= known:
         raise StageStaleError(
-            f"merge of {stream.table.name}: another merge recorded deletes in "
-            f"{'.'.join(memory.name())} meanwhile; nothing was published",
-            "run again: it plans with the changes of these deletes",
+            f"merge of {state.name}: a merge with newer changes recorded deletes in "
+            f"{state.deletes_name} meanwhile; nothing was published",
+            "run again: it plans with the newer changes, too",
         )
 
 
-def _count_recordings(memory: Table, sequence: int) -> int:
-    """Count the snapshots after a sequence number that recorded deletes."""
-    newer = [each for each in memory.metadata.snapshots if (each.sequence_number or 0) > sequence]
-    operations = (each.summary.operation for each in newer if each.summary is not None)
-    return sum(operation is Operation.APPEND for operation in operations)
+def _find_newest_sequence(table: Table) -> int:
+    return max((each.sequence_number or 0 for each in table.metadata.snapshots), default=0)
+
+
+def _list_change_snapshots(memory: Table, sequence: int) -> set[str]:
+    """List the snapshots of the change table that merges knew which recorded deletes since."""
+    newer = (s for s in memory.metadata.snapshots if (s.sequence_number or 0) > sequence)
+    found = (snapshot_summary(each.summary).get(keys.CHANGE_SNAPSHOT) for each in newer)
+    return {each for each in found if each is not None}
 
 
 def _build_request(
