@@ -34,6 +34,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import stamina
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -45,6 +46,7 @@ from pyspark.sql import SparkSession
 from run_bench import ask, find_figure, started_stack
 from throughput import measure, measured_pids, run_ours
 
+from frazil.errors import JobFailedError
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.pipeline import plan_next_batch
 from frazil.maintenance.compaction import compact_table
@@ -130,12 +132,14 @@ def write_streams(folder: Path, topic: str) -> tuple[str, str, str]:
 def take_all(work: Workspace, bad: int = 0) -> int:
     """Publish batches until nothing is left; give the number of records.
 
-    `bad` records of the first batch become dead letters.
+    `bad` records of the first batch become dead letters. A failed job is run again, as by Airflow.
     """
     taken = 0
     while isinstance(plan := plan_next_batch(work), BatchPlan):
         count = sum(end - start for r in plan.ranges.values() for start, end in r.values())
-        run_ours(work, plan, count - bad)
+        for attempt in stamina.retry_context(on=JobFailedError, attempts=3):
+            with attempt:
+                run_ours(work, plan, count - bad)
         taken, bad = taken + count, 0
     return taken
 
