@@ -3,8 +3,8 @@
 **What.** `adopt` reads the Kafka offsets of the table's rows and compares them with the topic. As a
 dry run, the default, it shows the offsets at which reading would continue. Otherwise one commit
 adds the column `_kafka` and writes a snapshot without rows that records these offsets, name and
-reason; rows do not change. It fails on duplicate rows, on missing offsets, on another topic id, and
-while the other writer still commits.
+reason; rows do not change. It fails on duplicate rows, on missing offsets, on rows of another
+topic, and while the other writer still commits.
 
 **When.** Once, after the other writer was stopped. Run `compare` first to see that both tables hold
 the same rows.

@@ -106,9 +106,9 @@ def fill_all(planned: str, params: Params, run_id: str) -> str:
             description="Which window comes first.",
         ),
         "window_records": count_param(
-            "Records of a window", "Default: `batch.max_records` of the stream.", minimum=1
+            "Records per window", "Default: `batch.max_records` of the stream.", minimum=1
         ),
-        "max_records": count_param("Records in all", IN_ALL, minimum=1),
+        "max_records": count_param("Maximum records", IN_ALL, minimum=1),
     },
     max_active_runs=4,
     fail_fast=True,

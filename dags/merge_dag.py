@@ -1,6 +1,6 @@
 """### Merge: bring a state table to the newest changes, or fold all changes again.
 
-**What.** `preview` tells what a merge would fold: the changes since the last merge, or all of them
+**What.** `preview` shows what a merge would fold: the changes since the last merge, or all of them
 and why. As a dry run, the default, the run ends there; it also ends if there is nothing to merge.
 `merge` does the same as the task `merge` of `ingest__<stream>`: rows and merge position change in
 one commit, or in one for each slice of many changes. With Rebuild it folds all changes and replaces
@@ -33,7 +33,7 @@ REBUILD = "Fold all changes again and replace the state table's rows."
 
 @frazil_task
 def preview(params: Params, run_id: str) -> MergePreview:
-    """Check the form and tell what a merge would fold; nothing is written."""
+    """Check the form and return what a merge would fold; nothing is written."""
     from frazil.state_tables.merge import preview_merge
     from frazil.workspace import open_workspace
 

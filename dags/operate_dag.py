@@ -93,8 +93,8 @@ FORM = {
     "since": instant_param("Since", "For backfill and replays."),
     "until": instant_param("Before", "For backfill and replays."),
     "order": text_param("Order", "For backfill: `oldest` or `newest` first."),
-    "window_records": count_param("Records of a window", "For backfill: `1000000`.", minimum=1),
-    "max_records": count_param("Records in all", "For backfill: `5000000`.", minimum=1),
+    "window_records": count_param("Records per window", "For backfill: `1000000`.", minimum=1),
+    "max_records": count_param("Maximum records", "For backfill: `5000000`.", minimum=1),
     "reasons": list_param(
         "Reasons of dead letters", "For `replay_dead_letters`.", enum=list(DEAD_LETTER_REASONS)
     ),
@@ -106,7 +106,7 @@ FORM = {
     ),
     "to_time": instant_param("To time", "For recover."),
     "to_offset": text_param(
-        "To before an offset", "For recover: `flights:0:4711`.", pattern=OFFSET_LOCATION_PATTERN
+        "Before offset", "For recover: `flights:0:4711`.", pattern=OFFSET_LOCATION_PATTERN
     ),
     "answer": text_param(
         "Resolution of the halt", "For recover: `reingest`, `skip` or `new-table`."

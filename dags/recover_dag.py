@@ -10,8 +10,8 @@ in one commit; the next run of `ingest__<stream>` reads exactly the removed rang
 **When.** Whenever you trigger it, first as a dry run. Pause nothing: a batch that is under way is
 superseded.
 
-**Inputs.** The stream and exactly one of To snapshot, To time, To before an offset, or an answer to
-a halt that `frazil status` shows. With Dry run off also Reason; the table keeps it, with your name.
+**Inputs.** The stream and exactly one of To snapshot, To time, Before offset, or Resolution of the
+halt, which `frazil status` shows. With Dry run off also Reason; the table keeps it, with your name.
 
 **What a retry does.** Nothing twice: the same person, reason and target are one decision. To
 roll back to the same target again, enter another reason.
@@ -46,7 +46,7 @@ SNAPSHOT = (
 )
 ANSWER = (
     "After another writer's rollback `reingest` reads the range again and `skip` leaves it out; "
-    "`new-table` starts over in a table that was created again."
+    "`new-table` starts over at source.start, after the table was dropped or created again."
 )
 
 
@@ -72,7 +72,7 @@ def plan_form(params: Params, run_id: str) -> RecoveryPlan:
         "to_snapshot": text_param("To snapshot", SNAPSHOT, pattern=r"^\d{1,19}$"),
         "to_time": instant_param("To time", "The table as of this time."),
         "to_offset": text_param(
-            "To before an offset",
+            "Before offset",
             "The table before this record was read: `flights:0:4711`.",
             pattern=OFFSET_LOCATION_PATTERN,
         ),

@@ -1,11 +1,12 @@
 """### Watch: is each table as fresh as its stream file requires?
 
-**What.** `watch_fleet` compares for every stream file the newest record in Kafka with the newest
-published record and determines the cause of a delay. Its log has a line for each stream, a warning
-for a delay above `warn_seconds`. A stream whose delay is above `fail_seconds`, or whose stream file
-is broken, gets a task instance of its own, named after it, which fails: so every failing stream is
-visible. If none fails, `watch_stream` is skipped. Each run first refreshes the topics of stream
-files with a `topic_pattern`: a new topic is a new stream, and gets its DAGs with the next parse.
+**What.** `watch_fleet` measures for each stream how long the oldest record in Kafka that is not in
+the table has waited, and determines the cause of a delay. Its log has a line for each stream, a
+warning for a delay above `warn_seconds`. A stream whose delay is above `fail_seconds`, or whose
+stream file is broken, gets a task instance of its own, named after it, which fails: so every
+failing stream is visible. If none fails, `watch_stream` is skipped. Each run first refreshes the
+topics of stream files with a `topic_pattern`: a new topic is a new stream, and gets its DAGs with
+the next parse.
 
 **When.** Every minute, apart from the ingest DAGs, so that it also reports when those do not run.
 

@@ -13,7 +13,7 @@ from frazil.maintenance.compaction_rules import (
     SMALL_RATIO,
 )
 from frazil.maintenance.messages import TableRequest, TableResult
-from frazil.quality.sql import quote_name
+from frazil.streams.column_types import quote_name
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
 from frazil_spark.table_procedures import call_procedure, read_counts, write_map

@@ -13,7 +13,6 @@ from frazil.failpoints import reach_failpoint
 from frazil.ledger.coordinates import FIRST_TIMESTAMP_MS
 from frazil.ledger.keys import CHANGE_SNAPSHOT, EVENT_TIME
 from frazil.ledger.offsets import Runs, describe_offset
-from frazil.quality.sql import write_text
 from frazil.state_tables.merge_rules import DELETED_AT, NO_DELETE_TIME_MS
 from frazil.state_tables.messages import MergeCounts, MergeRequest, MergeResult
 from frazil.streams.change_events import (
@@ -21,7 +20,7 @@ from frazil.streams.change_events import (
     SOURCE_SEQUENCES,
     UPSERT_OPERATIONS,
 )
-from frazil.streams.column_types import quote_name
+from frazil.streams.column_types import quote_name, write_text
 from frazil.streams.state_sections import MEMORY, SEQUENCE
 from frazil_spark.job import run_job
 from frazil_spark.session_settings import apply_settings
@@ -62,7 +61,7 @@ START, END = "_frazil_start", "_frazil_end"
 MOST_CONDITIONS = 1_000
 """With more runs of offsets a filter costs more than a join."""
 BLOCK_OFFSETS = 1_000
-"""A run is joined by blocks of so many offsets: a row for each offset could be millions."""
+"""Offsets in a block: a run is joined by blocks, since a row for each offset could be millions."""
 _DELETE = f"({', '.join(map(write_text, DELETE_OPERATIONS))})"
 _WRITTEN = "('inserted', 'updated')"
 _UPSERT = f"({', '.join(map(write_text, UPSERT_OPERATIONS))})"
@@ -204,7 +203,7 @@ def read_changes(spark: SparkSession, request: MergeRequest, added: Runs | None)
 
 
 def with_fields_of(changes: DataFrame, state: StructType) -> DataFrame:
-    """Give structs the fields that those of the state have, null where the changes lack them.
+    """Add the fields of the state's structs to those of the changes, with null as their value.
 
     The snapshot of the changes may be older than the columns that the state has by now.
     """

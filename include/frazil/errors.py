@@ -377,8 +377,8 @@ def hide_message(error: BaseException, subject: str = "") -> FrazilError:
     return UnexpectedError(
         f"{subject}{': ' * bool(subject)}{type(error).__name__}{_describe_place(error)}; its "
         "message is not shown, because it may contain values of records or secrets",
-        f"try again, and check this machine by `frazil doctor`; with {DEBUG_VARIABLE}=1 in the "
-        "environment its message and traceback are shown: remove such values before a report",
+        f"try again, and check this machine with `frazil doctor`; {DEBUG_VARIABLE}=1 in the "
+        "environment shows message and traceback: remove such values before you report them",
     )
 
 

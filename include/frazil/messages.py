@@ -20,7 +20,7 @@ _IN_FORM: ContextVar[bool] = ContextVar("_IN_FORM", default=False)
 
 @contextmanager
 def errors_of_forms() -> Iterator[None]:
-    """Let errors name the fields of a form; otherwise they name options of the command line."""
+    """Make errors name fields of a form, instead of options of the command line."""
     before = _IN_FORM.set(True)
     try:
         yield
@@ -29,7 +29,7 @@ def errors_of_forms() -> Iterator[None]:
 
 
 def name_field(field: str, option: str = "") -> str:
-    """Return how a person gives a field: `to_time` in a form, `--to-time` on the command line.
+    """Return what a person fills in: `to_time` in a form, `--to-time` on the command line.
 
     `option` is the option's name where it is another than the field's.
     """

@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 120.0
 """For all streams together: a check that hangs must not delay the others' failures."""
 
 FAILURES_OF_ONE_PART = 2
-"""After so many streams found a broker or catalog down, further streams do not try it."""
+"""Streams that find a broker or catalog down before further streams no longer try it."""
 
 log = logging.getLogger(__name__)
 

@@ -126,8 +126,8 @@ def _describe_state(
         if name in sources
     }
     # Not beside each other: a facet has a field `_deleted` of its own.
-    told = {"counts": counts.model_dump(), "rebuilt": merged.rebuilt}
-    facet = facets.DatasetFacet().with_additional_properties(**told)
+    properties = {"counts": counts.model_dump(), "rebuilt": merged.rebuilt}
+    facet = facets.DatasetFacet().with_additional_properties(**properties)
     described: dict[str, DatasetFacet] = {
         **_describe_version(stream, merged.table, merged.snapshot_id, columns),
         "columnLineage": lineage.ColumnLineageDatasetFacet(traced),

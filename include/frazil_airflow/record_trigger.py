@@ -112,7 +112,7 @@ def count_failed_runs(stream: str, position: str | None) -> int:
 
 
 def choose_pause(failed: int) -> float:
-    """Return the seconds before the next run after so many failed ones: 5, 15, 45, then 60."""
+    """Return the seconds before the next run after failed ones: 5, 15, 45, then 60."""
     steps = min(failed, 9)  # keeps the power small: a stream may fail for weeks
     return min(FIRST_PAUSE_SECONDS * 3 ** (steps - 1), ERROR_PAUSE_SECONDS) if failed else 0.0
 

@@ -34,7 +34,12 @@ Skip = Annotated[
     ),
 ]
 NewTable = Annotated[
-    bool, typer.Option("--new-table", help="After the table was created again: start over in it.")
+    bool,
+    typer.Option(
+        "--new-table",
+        help="After the table was dropped or created again: start over at source.start, in an "
+        "empty table.",
+    ),
 ]
 StopMerges = Annotated[
     bool,

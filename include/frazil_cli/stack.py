@@ -20,7 +20,10 @@ stack_app = typer.Typer(
 
 Only = Annotated[
     str | None,
-    typer.Option(help="Start only these parts, of kafka,spark,airflow,registry.", metavar="PARTS"),
+    typer.Option(
+        help="Start only these parts, separated by commas: kafka, spark, airflow, registry.",
+        metavar="PARTS",
+    ),
 ]
 With = Annotated[
     str | None,

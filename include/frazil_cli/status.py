@@ -255,7 +255,7 @@ def where(
 ) -> None:
     """Find the snapshot that added an offset, or the change behind a key of a state table.
 
-    Exit 1 if the table does not have it; the row of a key that is marked as deleted is there.
+    Exit 1 if the table does not have it; a row that is marked as deleted counts as present.
 
     Example: frazil where flights --partition 0 --offset 4711
     """

@@ -1,4 +1,4 @@
-"""`plan` and `run`: preview the next batch, or ingest it."""
+"""`plan`, `run` and `merge`: preview the next batch, ingest it, merge its changes."""
 
 import time
 from functools import partial
@@ -86,8 +86,8 @@ def merge(
     started = time.monotonic()
     work = open_workspace(stream, cli_run_id())
     with noted_failures(work):
-        tell = partial(report_progress, started=started)
-        merged = merge_changes(work, rebuild=rebuild, tell=tell)
+        report = partial(report_progress, started=started)
+        merged = merge_changes(work, rebuild=rebuild, report=report)
     if as_json:
         print_json(merged)
     else:
@@ -130,5 +130,5 @@ def _merge(work: "Workspace", started: float) -> None:
     from frazil.state_tables.merge import merge_changes
 
     read_and_reset_usage()  # the batch has already counted its usage
-    tell = partial(report_progress, started=started)
-    tell(merge_changes(work, tell=tell).text)
+    report = partial(report_progress, started=started)
+    report(merge_changes(work, report=report).text)

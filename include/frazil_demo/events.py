@@ -11,7 +11,7 @@ import pandas as pd
 
 PARTITIONS = 4
 MALFORMED_EVERY = 1000
-"""A malformed record follows every so many flights."""
+"""Flights between two malformed records."""
 ALL_FLIGHTS = 336_776
 
 _MALFORMED: tuple[bytes | None, ...] = (

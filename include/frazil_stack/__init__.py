@@ -1,4 +1,5 @@
 """The embedded stack: Kafka, a schema registry, Spark and Airflow on one machine.
 
-No production image needs this package. Of the library it may import: `connections`.
+`control` starts and stops it. No production image needs this package. Of the library it may import:
+`connections`.
 """

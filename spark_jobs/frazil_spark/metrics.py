@@ -10,10 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.utils import is_remote
 
 from frazil.ingest.messages import PartitionCount, StageRequest
-from frazil.quality.sql import quote_name, write_count, write_weighted_count, write_weighted_sum
+from frazil.quality.sql import write_count, write_weighted_count, write_weighted_sum
 from frazil.schemas.column_decoding import value_path
 from frazil.schemas.wire_format import MAX_UNNAMED
-from frazil.streams.column_types import parse_column
+from frazil.streams.column_types import parse_column, quote_name
 from frazil_spark.decode.frame import GOOD, Decoded
 from frazil_spark.decode.wire_format import count_ids, read_ids
 from frazil_spark.fast_path.preaggregation import name_sums
@@ -28,7 +28,7 @@ class Counters:
     """
 
     def __init__(self) -> None:
-        """Choose the way of this session, and a name of its own: jobs may share a session."""
+        """Choose how the session counts, and a unique name: jobs may share a session."""
         self._observation = None if is_remote() else Observation()
         self._name = str(uuid.uuid4())
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.quality.sql import write_text
-from frazil.streams.column_types import quote_name
+from frazil.streams.column_types import quote_name, write_text
 
 ORDER = "_frazil_order"
 DELETES = "_frazil_deletes"
@@ -46,7 +45,7 @@ EVENT_PATHS = (
 
 
 class Lives(NamedTuple):
-    """The values of other keys' lives by where they ended; and the LSNs without a delete."""
+    """Last values of rows whose key was changed, by the position of the delete; LSNs without it."""
 
     values: DataFrame
     waiting: list[int]

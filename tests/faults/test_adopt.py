@@ -152,7 +152,7 @@ def test_a_topic_that_was_created_again_is_refused(legacy: Legacy) -> None:  # D
 
     lab.produce(good_values(90))
 
-    assert "these are two records" in refuse(legacy, "TopicRecreated")["facts"]
+    assert "these are different records" in refuse(legacy, "TopicRecreated")["facts"]
 
 
 def recreate(lab: Lab) -> None:

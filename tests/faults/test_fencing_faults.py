@@ -12,12 +12,11 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from support.lake import Lake, make_stream, make_topic, passed, rows_of
+from support.lake import Lake, load_with_history, make_stream, make_topic, passed, rows_of
 
 from faults.imagined_kafka import find_faults
 from frazil.errors import SparkUnavailableError, SupersededError
 from frazil.iceberg.branches import create_branch, name_branch
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.bootstrap import ensure_table
 from frazil.ingest.checking import check_batch
 from frazil.ingest.messages import BatchPlan, Staged

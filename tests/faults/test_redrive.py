@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import pytest
 from conftest import Lab, good_values
+from support.lake import load_with_history
 
 from faults.auditor import fingerprint
 from faults.batches import Batches, EventfulEngine, ResultMessage
 from faults.judges import assert_exactly_once
 from frazil.errors import ForeignRollbackError, QualityFailedError, StageStaleError
 from frazil.failpoints import FAILPOINTS
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.dead_letters import read_dead_letter_index
 from frazil.ledger.authors import Author
 from frazil.ledger.recovery_point import keys, walk_ancestors

@@ -27,8 +27,8 @@ ROOT = typer.main.get_command(app)
 TOP = {"include", "spark_jobs", "dags", "tests", "docs", ".ci"}
 PLACEHOLDER = re.compile(r"[<>*…{}$]|\bname\b")
 GENERATED = {"docs/streams.md"}
-PLANS = {"docs/features.md", "docs/protocol.md"}
-"""Pages that also speak of what is to come."""
+PLANS = {"docs/features.md"}
+"""A page that also speaks of what is to come."""
 
 
 def name_of(page: Path) -> str:

@@ -233,7 +233,7 @@ def test_after_each_slice_the_state_is_the_fold_of_its_changes(name: str, tmp_pa
         told.clear()
         before = len(source.events)
         publish_batches(lake, source, 4)
-        merged = merge_changes(lake.work, tell=look)
+        merged = merge_changes(lake.work, report=look)
 
         assert merged.counts is not None
         assert merged.counts.is_balanced
@@ -262,7 +262,7 @@ def test_for_a_late_change_event_all_changes_up_to_the_end_of_its_slice_are_fold
         told.append(text)
         assert audit_state(lake.store, lake.stream).findings == ()
 
-    merged = merge_changes(lake.work, tell=look)
+    merged = merge_changes(lake.work, report=look)
 
     assert merged.counts is not None
     assert (merged.slices, merged.counts.changes) == (5, 2 + 2 + 8 + 2 + 2)
@@ -309,7 +309,7 @@ def test_a_delete_that_a_killed_merge_recorded_does_not_count_in_an_earlier_slic
     lake = with_slices(lake, 4)
     rows = list[set[int]]()
 
-    merged = merge_changes(lake.work, tell=lambda _: rows.append({*lake.rows()}))
+    merged = merge_changes(lake.work, report=lambda _: rows.append({*lake.rows()}))
 
     assert rows == [{2}]
     assert (merged.slices, merged.rebuilt) == (2, "")

@@ -94,7 +94,7 @@ BROKEN_STATE = [
         "reserved for state tables",
     ),
     ("  mode: upsert", "  mode: upsert\n  state: {name: a.b}", 13, "table.state", "unknown key"),
-    ("merge:", "errors: {tolerance: all}\nmerge:", 19, "errors.tolerance", "older rows"),
+    ("merge:", "errors: {tolerance: all}\nmerge:", 19, "errors.tolerance", "keep an older row"),
     ("merge:", "changes:\n  keep_days: 0\nmerge:", 20, "changes.keep_days", "(found 0)"),
     (
         "merge:",
@@ -199,7 +199,7 @@ BROKEN_SOURCES += [
         f"transform: flatten_debezium, columns: {{id: long!, updated_at: {kind}}}",
         f"id_columns: {ids}",
         "order.sequence_by.0",
-        f"updated_at is in no delete, which has the columns of the key only: one of {fitting}",
+        f"a delete has only the columns of the key, so it lacks updated_at; use one of {fitting}",
         "{sequence_by: [updated_at]}",
     )
     for kind in ("timestamptz!", "timestamptz", "long!")

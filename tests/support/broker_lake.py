@@ -4,9 +4,9 @@ from typing import cast
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.lake import load_with_history
 from support.stack_lake import StackLake
 
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.bootstrap import initial_state, new_table
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch

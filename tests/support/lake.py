@@ -31,7 +31,8 @@ from frazil.iceberg.commits import (
     require_head,
     set_branch,
 )
-from frazil.iceberg.ledger_archive import archive_all_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_all_entries
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import new_table
 from frazil.ingest.messages import BatchPlan, PartitionCount, Staged, Verdict
 from frazil.ingest.planning import PlanInput, TableFacts, plan_batch
@@ -99,6 +100,11 @@ def make_state(
     return StreamState(
         epoch, batch, offsets or {"orders": (0, 0)}, {"orders": TOPIC_ID}, CLUSTER_ID
     )
+
+
+def load_with_history(store: TableStore, name: str) -> tuple[Table, History]:
+    view = TableView(store, name)
+    return view.table, view.history
 
 
 @dataclass(frozen=True)

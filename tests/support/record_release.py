@@ -17,13 +17,13 @@ from contextlib import closing
 from pathlib import Path
 
 import fastavro
-from support.lake import Lake, make_stream, passed
+from support.lake import Lake, load_with_history, make_stream, passed
 
 from frazil.connections.clients import CatalogPreset
 from frazil.iceberg import commits
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.commit_retry import commit_once
-from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.ingest.blocked_batches import BlockedBatch, encode_blocked
 from frazil.ingest.messages import BatchPlan, NothingToRead, Published
 from frazil.ingest.pipeline import describe_published

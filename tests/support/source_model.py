@@ -7,7 +7,7 @@ is planted in the state stays until a change of its key is folded.
 import random
 from dataclasses import dataclass, field
 
-from frazil.state_tables.source_check_rules import Look, Reading, Row, find_position
+from frazil.state_tables.source_check_rules import Reading, Row, RowPair, find_position
 
 KEYS = range(3)
 
@@ -78,11 +78,11 @@ class SourceModel:
                 self.newest[event.key] = event.lsn
         self.folded = min(self.folded + events, len(self.log))
 
-    def look(self) -> tuple[dict[int, Look], Reading]:
-        """Look at both sides: at the state first; meanwhile the source is written."""
+    def read(self) -> tuple[dict[int, RowPair], Reading]:
+        """Read both sides, the state first; meanwhile the source is written."""
         state, newest = dict(self.state), max(self.newest.values(), default=None)
         self.write(self.dice.randrange(8))
         self.clock += 1
         keys = {*KEYS, *state}
-        looks = {key: Look(self.rows.get(key), state.get(key)) for key in keys}
-        return looks, Reading(self.lsn, find_position({0: newest}), self.clock)
+        pairs = {key: RowPair(self.rows.get(key), state.get(key)) for key in keys}
+        return pairs, Reading(self.lsn, find_position({0: newest}), self.clock)

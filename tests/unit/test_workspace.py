@@ -3,10 +3,9 @@
 from datetime import UTC, datetime
 
 import pytest
-from support.lake import Lake, make_state, make_stream
+from support.lake import Lake, load_with_history, make_state, make_stream
 
 from frazil.iceberg.catalog import TableStore
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.bootstrap import new_table
 from frazil.ledger import keys
 from frazil.streams.topic_lists import KnownTopic, TopicList

@@ -81,8 +81,8 @@ def split_address(address: str, default: int) -> tuple[str, int]:
     return found[1].strip("[]"), int(found[2] or default)
 
 
-def refuse_login(connection: Connection, name: str, addresses: str) -> None:
-    """Refuse a user in addresses of servers that take none there: errors show the addresses.
+def validate_no_login(connection: Connection, name: str, addresses: str) -> None:
+    """Check that addresses have no user: the servers read none there, and errors show addresses.
 
     Raises:
         ConfigurationError: there is one; the error does not show it.
@@ -94,8 +94,8 @@ def refuse_login(connection: Connection, name: str, addresses: str) -> None:
         )
 
 
-def refuse_fields(connection: Connection, *names: str) -> None:
-    """Refuse fields of a connection that would have no effect.
+def validate_unused_fields(connection: Connection, *names: str) -> None:
+    """Check that fields of a connection which would have no effect are not set.
 
     Raises:
         ConfigurationError: one of them is set.

@@ -173,7 +173,7 @@ def read_database_url(connection: str, uri: str) -> "URL":
         return make_url(uri)
     except (ArgumentError, ValueError):
         raise ConfigurationError(
-            f"{connection}: its `uri` is no address of a database",
+            f"{connection}: its `uri` is not the address of a database",
             "write it as postgresql+psycopg2://host:5432/db, with login and password in fields of "
             "their own",
         ) from None
@@ -213,7 +213,7 @@ class _Translation:
             raise self._make_error(
                 "its catalog type is not supported", f"use one of {', '.join(TYPES)}"
             )
-        self._refuse_passwords()
+        self._validate_no_passwords()
         rules[self.kind]()
         self._spark.setdefault("type", self.kind)
         if self.kind == "sql":
@@ -264,7 +264,7 @@ class _Translation:
         given = {name: str(value) for name, value in url.query.items()}
         if given.get("target_session_attrs", "any") not in _SESSIONS:
             raise self._make_error(
-                "`target_session_attrs` of its `uri` is none that asks for a server with commits",
+                "`target_session_attrs` of its `uri` may choose a server that is read-only",
                 f"use {', '.join(_SESSIONS)}",
             )
         # Spark shows an address, and hides the values of keys with `password`.
@@ -367,7 +367,7 @@ class _Translation:
             )
         return host
 
-    def _refuse_passwords(self) -> None:
+    def _validate_no_passwords(self) -> None:
         """Refuse passwords in addresses: Spark shows them, as it only hides them by their key."""
         shown = [k for k, v in self._left.items() if k != "uri" or self.kind != "sql"]
         found = sorted(

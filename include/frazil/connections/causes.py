@@ -87,8 +87,7 @@ _SERVERS: Table = (
             r"RemoteDisconnected|NoHttpResponseException|ReadError: \[Errno 104\]"
         ),
         Cause(
-            "the {server} closes the connection without an answer, as a server does that only "
-            "uses TLS",
+            "the {server} closes the connection without an answer, as a TLS-only server does",
             "write `https` in the connection's address if the {server} uses TLS, otherwise see "
             "its log",
         ),
@@ -254,7 +253,7 @@ _WORDS: dict[Server, dict[str, str]] = {
         "Java",
         "region": "s3.region",
         "rights": "grant it the right to list, read, write and delete below `warehouse`",
-        "vended": "; if the catalog gives out the keys, they ended during the step: run again, and "
+        "vended": "; if the catalog issues the keys, they expired during the step: run again, and "
         "if that fails too, set a smaller `batch.max_records` or let the catalog renew them "
         "(docs/connections.md)",
     },

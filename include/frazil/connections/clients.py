@@ -9,8 +9,8 @@ from frazil.connections.addresses import (
     add_port,
     join_address,
     join_addresses,
-    refuse_fields,
-    refuse_login,
+    validate_no_login,
+    validate_unused_fields,
 )
 from frazil.connections.catalog_settings import (
     DATABASES,
@@ -78,9 +78,9 @@ def find_catalog(connection_id: str) -> CatalogPreset:
         raise ConfigurationError(
             f"connection {connection_id!r}: catalog name {name!r} is not an identifier of Spark "
             "SQL: a table would be created, and then no batch could be written to it",
-            f"set `{CATALOG_NAME_KEY}` in the extra to a name of letters, digits and _ that is no "
-            "number, as `3d` and `1e5` are, such as `lake`; with `type: sql` the name is stored "
-            "with each table, so rename it there too",
+            f"set `{CATALOG_NAME_KEY}` in the extra to a name of letters, digits and _ such as "
+            "`lake`; Spark reads `3d` and `1e5` as numbers, so they are not allowed. With "
+            "`type: sql` the name is stored with each table, so rename it there too",
         )
     return CatalogPreset(name, properties, to_spark_catalog(connection_id, given))
 
@@ -100,7 +100,7 @@ def _add_catalog_address(given: dict[str, str], connection: Connection) -> None:
         ConfigurationError: there is no scheme, no host, or `uri` says something else.
     """
     if not connection.host:
-        refuse_fields(connection, "port", "schema")
+        validate_unused_fields(connection, "port", "schema")
     elif "uri" in given:
         if not _names_same(given["uri"], connection):
             raise ConfigurationError(
@@ -136,7 +136,7 @@ def _join_catalog_address(connection: Connection, host: str) -> str:
             )
         scheme, rest = connection.conn_type, host
     if scheme not in _WEB or "/" in rest.rstrip("/") or "?" in rest:
-        refuse_fields(connection, "schema")
+        validate_unused_fields(connection, "schema")
     address = f"{scheme}://{rest}"
     if "?" not in rest or connection.port:
         address = join_address(connection, address, connection.port)
@@ -192,12 +192,12 @@ def find_kafka_config(connection_id: str) -> dict[str, str]:
         ConfigurationError: host or login would be ignored.
     """
     connection = find_connection(connection_id)
-    refuse_fields(connection, "schema")
+    validate_unused_fields(connection, "schema")
     config = dict(connection.extra)
     if "bootstrap.servers" not in config and "metadata.broker.list" in config:
         config["bootstrap.servers"] = config.pop("metadata.broker.list")  # librdkafka's other name
-    refuse_login(connection, "host", connection.host or "")
-    refuse_login(connection, "bootstrap.servers", config.get("bootstrap.servers", ""))
+    validate_no_login(connection, "host", connection.host or "")
+    validate_no_login(connection, "bootstrap.servers", config.get("bootstrap.servers", ""))
     if connection.host:
         host = join_addresses(connection, connection.host, connection.port)
         if config.setdefault("bootstrap.servers", host) != host:
@@ -255,9 +255,9 @@ def find_spark_remote(connection_id: str = CONNECT_CONNECTION) -> str:
         ConfigurationError: the extra has another key.
     """
     connection = find_connection(connection_id)
-    refuse_fields(connection, "schema")
+    validate_unused_fields(connection, "schema")
     plain, _, parameters = (connection.host or "127.0.0.1").partition(";")
-    refuse_login(connection, "host", plain)
+    validate_no_login(connection, "host", plain)
     plain = join_address(connection, plain.removeprefix("sc://").rstrip("/"), connection.port)
     address = f"sc://{plain}" + (f"/;{parameters}" if parameters else "")
     unknown = sorted(connection.extra.keys() - _OF_CONNECT)
@@ -301,7 +301,7 @@ def find_registry_config(connection_id: str) -> dict[str, str]:
 def _add_registry_address(config: dict[str, str], connection: Connection) -> None:
     """Add the address; the schema is `http` or `https`, as in connections of type HTTP."""
     if not connection.host:
-        refuse_fields(connection, "port", "schema")
+        validate_unused_fields(connection, "port", "schema")
         if "url" not in config:
             raise ConnectionMissingError(
                 f"connection {connection.id!r} has no host",
@@ -311,13 +311,13 @@ def _add_registry_address(config: dict[str, str], connection: Connection) -> Non
         return
     scheme = connection.schema or "http"
     if scheme not in _WEB:
-        refuse_fields(connection, "schema")
+        validate_unused_fields(connection, "schema")
     addresses = [
         each if "://" in each else f"{scheme}://{each}"
         for each in join_addresses(connection, connection.host, connection.port).split(",")
     ]
     if any(not each.startswith(f"{connection.schema or ''}") for each in addresses):
-        refuse_fields(connection, "schema")
+        validate_unused_fields(connection, "schema")
     if config.setdefault("url", ",".join(addresses)) != ",".join(addresses):
         raise ConfigurationError(
             f"connection {connection.id!r}: its host and `url` in its extra differ",

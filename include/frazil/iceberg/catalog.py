@@ -149,7 +149,7 @@ class TableStore:
                 return self._ask(doing, lambda: catalog.load_table(name))
             except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
                 raise IncompatibleTableError(
-                    f"{name} of catalog {self.preset.name} is no Iceberg table: {error}",
+                    f"{name} of catalog {self.preset.name} is not an Iceberg table: {error}",
                     "set another table.name in the stream file, or drop that table if it is unused",
                 ) from error
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -295,7 +295,7 @@ def missing_table(store: TableStore, name: str) -> MissingTableError:
     """Build the error for a table that is not there."""
     return MissingTableError(
         f"catalog {store.preset.name} has no table {name}",
-        "`frazil run` of the stream that fills it creates it with the first batch",
+        "the first batch of its stream creates it: `frazil run STREAM`",
     )
 
 

@@ -21,7 +21,6 @@ from frazil.errors import TableDroppedError
 from frazil.iceberg.catalog import (
     NewTable,
     TableStore,
-    missing_table,
     read_history,
     translated_errors,
 )
@@ -217,16 +216,3 @@ def read_ledger(store: TableStore, table: Table, name: str) -> History:
     uuid = str(table.metadata.table_uuid)
     history = read_history(table, name, partial(read_archive, store, name, uuid))
     return replace(history, obstacles=list_obstacles(table))
-
-
-def load_with_history(store: TableStore, name: str) -> tuple[Table, History]:
-    """Load a table together with its ledger.
-
-    Raises:
-        TableDroppedError, MissingTableError: there is no such table any more, or never was.
-    """
-    table = store.find(name)
-    if table is None:
-        require_not_dropped(store, name)
-        raise missing_table(store, name)
-    return table, read_ledger(store, table, name)

@@ -31,6 +31,10 @@ class TableView:
         """
         return self.store.find(self.name)
 
+    def load(self) -> None:
+        """Load the table now, where it matters which of two tables is loaded first."""
+        _ = self.found
+
     @property
     def table(self) -> Table:
         """Return the table.

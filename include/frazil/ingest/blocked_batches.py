@@ -186,7 +186,7 @@ def explain_block(blocked: BlockedBatch) -> BatchBlockedError:
         f"correct the rules (suite or stream file) or the producer{waive if is_waivable else ''}"
     )
     return BatchBlockedError(
-        f"stream {plan.stream}: batch {plan.batch_id} is blocked since {blocked.blocked_at}: "
+        f"stream {plan.stream}: batch {plan.batch_id} has been blocked since {blocked.blocked_at}: "
         f"{reasons}{rows}",
         next_step,
     )

@@ -94,9 +94,9 @@ def require_within_budget(work: Workspace, plan: BatchPlan, staged: Staged) -> N
     bad = staged.rows_read - staged.rows_written - staged.rows_routed_elsewhere
     if plan.decided_bad is not None and bad > plan.decided_bad:
         raise StageStaleError(
-            f"stream {plan.stream}: batch {plan.batch_id}: {count_noun(bad, 'record')} of its "
-            f"ranges are bad now, {plan.decided_bad:,} were when they were compared with the table",
-            "run again, which compares again",
+            f"stream {plan.stream}: batch {plan.batch_id}: bad records in its "
+            f"ranges: {bad:,} now, {plan.decided_bad:,} when they were compared with the table",
+            "run again: the ranges are compared again",
         )
     if plan.ignores_budget:
         return

@@ -12,7 +12,7 @@ Tolerance = Literal["none", "invalid_data", "all", "quarantine"]
 
 
 FEWEST_BAD = 2
-"""One bad record stops no stream by its share; only a ratio of 0 does."""
+"""The fewest bad records that can exceed a ratio above 0: a single one never does."""
 
 
 @dataclass(frozen=True)

@@ -230,8 +230,8 @@ class ServerRestarts(ExitStack):
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise SparkUnavailableError(
-                        f"{ended.facts}\nAnother stream searches for a record that ends the Spark "
-                        "server",
+                        f"{ended.facts}\nAnother stream is searching for a record that crashes the "
+                        "Spark server",
                         ended.next_step,
                     ) from None
                 time.sleep(1)

@@ -93,7 +93,7 @@ def publish_batch(
 def _try_publish(
     view: TableView, plan: BatchPlan, staged: Staged, summary: Mapping[str, str]
 ) -> PublishedBatch:
-    """Make one attempt, in the order that protocol.md fixes."""
+    """Make one attempt, in the order that ARCHITECTURE.md fixes."""
     store, table, history = view.store, view.table, view.history
     found = find_published(history, plan)
     if found is not None:

@@ -19,7 +19,7 @@ from frazil.streams.timestamps import describe_seconds
 def summarize_batch(
     plan: BatchPlan, staged: Staged, verdict: Verdict, run_id: str
 ) -> dict[str, str]:
-    """Return the full summary of an ingest snapshot (protocol.md, table of keys)."""
+    """Return the full summary of an ingest snapshot (docs/formats.md)."""
     used = {"plan": plan.used, "stage": staged.used, "check": verdict.used}
     clock = {"planning": plan.began_at_ms, "planned": plan.ended_at_ms}
     return (

@@ -121,7 +121,7 @@ def open_consumer(settings: Mapping[str, Any]) -> Consumer:
 
 
 def _discard(client: AdminClient) -> None:
-    """Keep a client whose `KafkaLog` is gone, unless the main thread can free it at once."""
+    """Store a client whose `KafkaLog` is gone, unless the main thread frees it at once."""
     if threading.current_thread() is not threading.main_thread():
         _discarded.append(client)
 

@@ -1,4 +1,4 @@
-"""Find the records that make a job fail, by bisection (ARCHITECTURE.md, a record's way).
+"""Find the records that make a job fail, by bisection (ARCHITECTURE.md, The path of a record).
 
 The input of a job is a sequence of positions, from 0 up. Each test runs the job for a span of
 positions; a failing span is halved until single records are left. One run of a job tests several
@@ -49,7 +49,7 @@ class Bisection:
 
     @property
     def is_sample_next(self) -> bool:
-        """Return whether so many parts failed that the next run tests single records."""
+        """Return whether enough parts failed for the next run to test single records."""
         return not self.passed and not self.is_sampled and len(self.failing) >= MIN_FAILURES
 
     @property

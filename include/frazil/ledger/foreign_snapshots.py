@@ -1,6 +1,6 @@
 """Snapshots of other writers that changed rows, and the policy `table.other_writers`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from frazil.errors import WriterActiveError
@@ -8,6 +8,13 @@ from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 
 OtherWriters = Literal["allow", "refuse"]
+
+
+def name_kind(summary: Mapping[str, str]) -> str:
+    """Return the kind of a snapshot; another writer's compaction leaves the rows unchanged."""
+    operation = summary.get("operation", "")
+    other = "compaction" if operation == "replace" else f"{operation} by another writer".lstrip()
+    return summary.get(keys.KIND) or other
 
 
 def list_foreign_snapshots(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:

@@ -1,6 +1,6 @@
 """Names of the summary keys, table properties, columns and tables that Frazil writes.
 
-protocol.md and docs/formats.md describe them. Long values are compressed by `pack`.
+docs/formats.md describes them. Long values are compressed by `pack`.
 """
 
 import base64

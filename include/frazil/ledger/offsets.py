@@ -54,7 +54,7 @@ Ranges = Mapping[str, Mapping[int, OffsetRange]]
 
 
 def encode_ranges(ranges: Ranges) -> str:
-    """Encode ranges as the canonical JSON of `frazil.ranges` (protocol.md)."""
+    """Encode ranges as the canonical JSON of `frazil.ranges` (docs/formats.md)."""
     plain = {
         topic: {str(p): [r.start, r.end] for p, r in sorted(by_partition.items())}
         for topic, by_partition in sorted(ranges.items())
@@ -236,7 +236,7 @@ def remove_runs(ranges: PlainRanges, removed: Runs) -> list[dict[str, dict[int, 
 
 
 def merge_offsets(offsets: Sequence[int], most: int) -> list[OffsetRange]:
-    """Return at most so many ranges that hold ascending offsets, split at the widest gaps."""
+    """Return ranges that hold ascending offsets, split at the widest gaps, `most` or fewer."""
     if not offsets:
         return []
     gaps = sorted(pairwise(offsets), key=lambda pair: pair[0] - pair[1])

@@ -1,6 +1,6 @@
 """A table's history and the recovery point of a stream, as pure functions over snapshots.
 
-See docs/protocol.md, "State lives in the table, nowhere else".
+See docs/protocol.md, "The recovery point".
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -52,7 +52,7 @@ class FileSize:
 
     @property
     def has_many_deletes(self) -> bool:
-        """Return whether readers skip so many rows that a rewrite pays."""
+        """Return whether readers skip enough rows for a rewrite to pay."""
         return self.hidden_share >= DELETE_RATIO
 
 

@@ -61,9 +61,9 @@ from frazil.maintenance.remaining_keys import describe_equality_deletes, describ
 from frazil.maintenance.row_deletion import delete_rows, forget_removed_files, remove_rows
 from frazil.maintenance.state_erasure import count_state_rows, erase_state, require_whole_keys
 from frazil.messages import count_noun, name_field
-from frazil.quality.sql import quote_name
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.schemas.merge import find_earlier_columns
+from frazil.streams.column_types import quote_name
 from frazil.streams.models import Stream
 from frazil.streams.routes import derived_name
 from frazil.streams.timestamps import HOUR_MS, from_epoch_ms
@@ -323,7 +323,7 @@ def _list_copies(work: Workspace, erased: ErasedKeys, views: Iterable[TableView]
         yield (
             f"{name}: {snapshots} may still hold erased records, in rows or in the bounds and "
             f"partitions of files, until expire_snapshots removes them, in {hours} h at the "
-            f"earliest{', and later those of these refs:' if others else ''}"
+            f"earliest{'; these refs keep theirs longer:' if others else ''}"
         )
         yield from (_describe_ref(table, ref) for ref in sorted(others))
         yield from _list_earlier_columns(table, by_row)
@@ -370,20 +370,20 @@ def _list_earlier_columns(table: Table, erased: ErasedKeys) -> Iterator[str]:
                     f"{aside}; if rows hold it there, erase them by another column"
                 )
         for each in find_earlier_columns(table.schemas(), schema, column).unproven:
-            advice = _tell_how(erased, column, each)
+            advice = _describe_other_key(erased, column, each)
             yield (
                 f"{name}: {each} may have been {aside}, and is not searched, since the metadata "
                 f"has lost the schema that proves it: to erase by it, {advice}"
             )
 
 
-def _tell_how(erased: ErasedKeys, column: str, other: str) -> str:
+def _describe_other_key(erased: ErasedKeys, column: str, other: str) -> str:
     """Describe how to give the same keys by another column; a part of a key selects nothing."""
     names = [*erased.whole[0]] if erased.whole else []
     if column not in names:
-        return f"give {other}=VALUE by {name_field('keys', 'key')}"
+        return f"pass {name_field('keys', 'key')} {other}=VALUE"
     line = ",".join(other if name == column else name for name in names)
-    return f"give a CSV file by {name_field('keys_file')} whose first line is {line}"
+    return f"pass {name_field('keys_file')} with a CSV file whose first line is {line}"
 
 
 def _list_kafka(work: Workspace, deleted: Coordinates) -> Iterator[str]:
@@ -411,7 +411,7 @@ def _list_unsearched(erased: ErasedKeys) -> Iterator[str]:
     if not erased.raw:
         yield (
             "only dead letters of the rows above were found: values of dead letters are not "
-            f"searched; give {RAW_KEY}=VALUE by {name_field('keys', 'key')} to find them by the "
+            f"searched; pass {name_field('keys', 'key')} {RAW_KEY}=VALUE to find them by the "
             "record's key"
         )
 

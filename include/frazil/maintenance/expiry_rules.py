@@ -1,4 +1,4 @@
-"""Decide which snapshots expire and which staging branches are dropped (protocol.md, I9).
+"""Decide which snapshots expire and which staging branches are dropped (ARCHITECTURE.md, I9).
 
 Expiry keeps the recovery point of every stream, the rollback window, everything that a branch or
 tag references, and snapshots younger than a day that are not on main yet. What expires from main
@@ -211,8 +211,9 @@ def require_kept_snapshots(before: History, after: History, expired: Collection[
     lost = sorted(kept - set(after.entries))
     if lost:
         raise HistoryCutError(
-            f"table {before.table}: Frazil expired {count_noun(len(expired), 'snapshot')}, but "
-            f"{len(lost)} more of main are gone: {', '.join(map(str, lost[:5]))}",
+            f"table {before.table}: Frazil expired {count_noun(len(expired), 'snapshot')}; "
+            f"further snapshots of main that are gone: {len(lost)}: "
+            f"{', '.join(map(str, lost[:5]))}",
             "their ledger entries are archived and no stream lost its recovery point; find the "
             "other job that expires snapshots of this table, or its retention properties",
         )

@@ -328,18 +328,18 @@ class RowExpiryReport(Report):
 
     def _describe_trimmed(self, name: str, at: datetime) -> str:
         if self.waiting:
-            batches = count_noun(self.waiting, "old batch", "old batches")
             return (
-                f"{name}: no change is trimmed: {batches} of change events are not merged, and may "
-                f"need values of replaced changes: `frazil merge {self.stream}` first"
+                f"{name}: no change is trimmed; old batches of change events that are not merged: "
+                f"{self.waiting:,}; they may need values of replaced changes: "
+                f"`frazil merge {self.stream}` first"
             )
         trimmed = count_noun(self.trimmed, "replaced change")
         verb = "would trim" if self.dry_run else "trimmed"
         text = f"{name}: {verb} {trimmed} published before {at:%Y-%m-%d}"
         if self.held_by:
             text += (
-                f", and before the open dead letters {', '.join(self.held_by)}, which may need "
-                f"values of older changes for another `changes.keep_days`"
+                f"; changes read since the open dead letters {', '.join(self.held_by)} are kept "
+                "for up to another `changes.keep_days`, because these may need them"
             )
         return text
 
@@ -354,7 +354,7 @@ class RowExpiryReport(Report):
         kept = ""
         if self.undated:
             kept = (
-                f"\n{name}: {count_noun(self.undated, 'row')} without {self.column} stay: the time "
+                f"\n{name}: rows without {self.column} that stay: {self.undated:,}; the time "
                 f"may be in {', '.join(self.other_columns)}, set aside when the type changed"
             )
         rows = f"{count_noun(self.rows, 'row')} {condition}"

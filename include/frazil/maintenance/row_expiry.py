@@ -149,12 +149,12 @@ def _choose_expired(
         list_own_topics(view.history, stream),
         find_earlier_times(view.table, rule.column),
     )
-    told: dict[str, object] = {"earlier_columns": earlier.times, "other_columns": earlier.others}
+    fields: dict[str, object] = {"earlier_columns": earlier.times, "other_columns": earlier.others}
     if earlier.others and dry_run:
         undated = select_undated_rows(rule, own, earlier)
-        told["undated"] = count_rows(find_rows(view.table, undated))
+        fields["undated"] = count_rows(find_rows(view.table, undated))
     schema = view.table.schema()
-    return select_expired_rows(schema, stream, rule, cutoff, own, earlier.times), told
+    return select_expired_rows(schema, stream, rule, cutoff, own, earlier.times), fields
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
     if isinstance(folded, str):
         return report.model_copy(update={"problem": folded})
     if report.before_at is not None and rule is not None:
-        report = _expire_keys(work, folded, report)
+        report, folded = _expire_keys(work, folded, report)
     if report.trimmed_before is not None:
         report = _trim(work, folded, report)
     if dry_run:
@@ -243,8 +243,13 @@ def _read_events(scan: DataScan) -> pa.Table:
     return pa.concat_tables(parts) if parts else reader.schema.empty_table()
 
 
-def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpiryReport:
-    """Delete all changes, the row and recorded deletes of the keys whose rows are too old."""
+def _expire_keys(
+    work: Workspace, folded: _Folded, report: RowExpiryReport
+) -> tuple[RowExpiryReport, _Folded]:
+    """Delete all changes, the row and recorded deletes of the keys whose rows are too old.
+
+    Return the changes that are left, too; after a dry run those that would be left.
+    """
     stream, rule = work.stream, work.stream.maintenance.expire_rows
     assert rule is not None  # noqa: S101 - the caller has looked
     assert report.before_at is not None  # noqa: S101 - set together with the rule
@@ -252,12 +257,13 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     changes = TableView(work.store, stream.table.name).table
     names = map_names(folded.state, changes.schema())
     column, earlier = find_state_times(folded.state, names, changes, rule.column)
-    update = _tell_times(folded, column, earlier, dry_run=report.dry_run)
+    update = _describe_times(folded, column, earlier, dry_run=report.dry_run)
     old = _find_old(work, folded, changes, (column, *earlier.times), report.before_at)
     old = old.filter(pa.array(~_flag_touched(work, folded, old, state)))
     update["rows"] = len(old)
+    left = folded if not len(old) else _without_keys(folded, old, stream.table.id_columns)
     if report.dry_run:
-        return report.model_copy(update=update)
+        return report.model_copy(update=update), left
     at_position = replace(folded.history, head=folded.position.snapshot_id)
     merged = find_cut(at_position, stream.stream, sys.maxsize)
     words = {
@@ -267,7 +273,7 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     }
     if not len(old):
         forget_deletes(work, merged, words[keys.REASON])  # a run that was killed may have left some
-        return report.model_copy(update=update)
+        return report.model_copy(update=update), left
     gone = split_newest(stream, select_keys(folded.changes, old, stream.table.id_columns))
     landed = delete_changes(work, folded.position, gone, words)
     numbers = tuple(each.entry.snapshot_id for each in landed)
@@ -275,10 +281,15 @@ def _expire_keys(work: Workspace, folded: _Folded, report: RowExpiryReport) -> R
     require = partial(_require_untouched, work, folded, old, numbers)
     delete_state_rows(state, select_rows_at(list_places(old)), deletion, numbers, require)
     forget_deletes(work, merged, words[keys.REASON])
-    return report.model_copy(update={**update, "snapshot_ids": numbers})
+    return report.model_copy(update={**update, "snapshot_ids": numbers}), left
 
 
-def _tell_times(
+def _without_keys(folded: _Folded, old: pa.Table, id_columns: Sequence[str]) -> _Folded:
+    is_left = ~flag_keys(folded.changes, old, id_columns)
+    return replace(folded, changes=folded.changes.filter(pa.array(is_left)))
+
+
+def _describe_times(
     folded: _Folded, column: str, earlier: EarlierTimes, *, dry_run: bool
 ) -> dict[str, object]:
     """Return report fields: columns that hold, or may hold, the times of the state's rows.
@@ -286,13 +297,13 @@ def _tell_times(
     As with any table, rows without a time are counted in a dry run only.
     """
     state, times = folded.state, (column, *earlier.times)
-    told: dict[str, object] = {"earlier_columns": earlier.times, "other_columns": earlier.others}
+    fields: dict[str, object] = {"earlier_columns": earlier.times, "other_columns": earlier.others}
     if earlier.others and dry_run:
         with translated_errors(f"reading {'.'.join(state.name())}"):
             scan = state.scan(IsNull(term=column), selected_fields=(*times, *earlier.others))
             rows = scan.to_arrow()
-        told["undated"] = pc.sum(flag_undated(rows, times, earlier.others)).as_py() or 0
-    return told
+        fields["undated"] = pc.sum(flag_undated(rows, times, earlier.others)).as_py() or 0
+    return fields
 
 
 def _find_old(

@@ -204,7 +204,7 @@ def require_same_records(
         raise TopicRecreatedError(
             f"stream {stream}: {describe_offset(topic.topic, partition, offsets[-1])} has "
             f"timestamp {ours} in the table and {delivered_ms[partition]} in Kafka: these "
-            "are two records",
+            "are different records",
             f"{_CHECK_SOURCE}. If the timestamp column is not Kafka's timestamp, leave it out: "
             "--columns partition=COLUMN,offset=COLUMN",
         )

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 
 from frazil.errors import IncompatibleTableError
 from frazil.iceberg.table_schema import write_shape
-from frazil.quality.sql import quote_name, write_text
+from frazil.streams.column_types import quote_name, write_text
 
 _MAX_DIGITS = 38
 """Of a decimal in Spark."""

@@ -16,7 +16,7 @@ from frazil.connections.clients import CatalogPreset, find_catalog, find_spark_r
 from frazil.errors import ConfigurationError, MissingTableError, UnknownStreamError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.data_files import read_dead_letters
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ledger import keys
 from frazil.ledger.coordinates import Offsets, Partition, plain_runs
@@ -60,8 +60,8 @@ from frazil.migration.messages import (
     SideReport,
     TableExtent,
 )
-from frazil.quality.sql import quote_name
 from frazil.spark.engine import Engine, SparkEngine
+from frazil.streams.column_types import quote_name
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace, open_workspace
 
@@ -186,7 +186,8 @@ def _load(
         MissingTableError: there is none; no run creates one that is named itself.
     """
     try:
-        return load_with_history(store, stream.table.name if stream else name)
+        view = TableView(store, stream.table.name if stream else name)
+        table = view.table
     except MissingTableError as error:
         if stream is not None:
             raise
@@ -195,6 +196,7 @@ def _load(
             f"check the name (namespace.table) and the catalog of connection {connection}; the "
             "table of a stream appears with its first batch",
         ) from error
+    return table, view.history
 
 
 def _merge_catalogs(left: CatalogPreset, right: CatalogPreset) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 The audit does not rely on counts of the ingest: it reads the published ranges of Kafka again and
 compares the delivered offsets with the coordinates of the rows at main's head and of the open dead
-letters (protocol.md, invariants I1 to I4).
+letters (ARCHITECTURE.md, invariants I1 to I4).
 """
 
 import json
@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from frazil.errors import UnknownTopicError
 from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.data_files import read_dead_letters, read_row_coordinates
-from frazil.iceberg.ledger_archive import load_with_history
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.dead_letters import list_resolved, select_open
 from frazil.ingest.planning import check_sources
 from frazil.kafka.cluster import TopicFacts
@@ -133,7 +133,8 @@ def _describe_unchecked(state: StateAudit) -> str:
 
 
 def _read_evidence(store: TableStore, stream: Stream, log: OffsetLog) -> Evidence:
-    table, history = load_with_history(store, stream.table.name)
+    view = TableView(store, stream.table.name)
+    table, history = view.table, view.history
     point = require_recovery_point(for_reading(history), stream.stream)
     steps = trace_steps(history, stream.stream)
     spans = list_spans(steps)

@@ -14,7 +14,7 @@ Invariant = Literal["I1", "I2", "I3", "I4", "I10"] | StateInvariant
 
 
 class Finding(Report):
-    """One broken invariant of protocol.md, with at most twenty of its records."""
+    """One broken invariant of ARCHITECTURE.md, with at most twenty of its records."""
 
     invariant: Invariant
     text: str

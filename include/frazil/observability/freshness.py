@@ -367,8 +367,8 @@ def explain(facts: FreshnessFacts, clocks: Clocks, cause: Cause, limits: Freshne
     lag = sum(p.lag for p in facts.partitions if p.is_waiting)
     if lag and clocks.stream is not None:
         parts.append(
-            f"{count_noun(lag, 'unread offset')}, the oldest for {describe_seconds(clocks.stream)} "
-            f"(warn {describe_seconds(limits.warn_seconds)}, "
+            f"{count_noun(lag, 'unread offset')}, the oldest waiting for "
+            f"{describe_seconds(clocks.stream)} (warn {describe_seconds(limits.warn_seconds)}, "
             f"fail {describe_seconds(limits.fail_seconds)})"
         )
     if clocks.record is not None and clocks.record > (clocks.stream or 0.0) + 1:
@@ -400,7 +400,7 @@ def _describe_merge(merge: MergeFacts, clocks: Clocks, limits: Freshness) -> str
     parts = [f"state table {merge.table}: {merge.problem or 'changes are not merged'}"]
     if clocks.merge is not None:
         parts.append(
-            f"the oldest unmerged change for {describe_seconds(clocks.merge)} "
+            f"the oldest change not merged for {describe_seconds(clocks.merge)} "
             f"(warn {describe_seconds(limits.warn_seconds)}, "
             f"fail {describe_seconds(limits.fail_seconds)})"
         )
@@ -421,7 +421,7 @@ def _describe_cause(facts: FreshnessFacts, cause: Cause) -> str:
     if cause == "running" and len(facts.staged_at) > 1:
         return f"running: attempt {len(facts.staged_at)} of this batch, earlier ones did not finish"
     if cause == "no_slot":
-        return f"{name}: tasks wait for pool {facts.pool}, for ever if it is missing in Airflow"
+        return f"{name}: tasks wait for pool {facts.pool}; without it in Airflow they never start"
     return name
 
 
@@ -445,8 +445,8 @@ _NEXT_STEPS: dict[Cause, Callable[[FreshnessFacts], str]] = {
     ),
     "not_merged": lambda facts: (
         (facts.merge.next_step if facts.merge else None)
-        or f"`frazil merge {facts.stream}` merges at once or shows why it cannot; its runs are the "
-        f"task `merge` of DAG ingest__{facts.stream}"
+        or f"`frazil merge {facts.stream}` merges at once or shows why it cannot; see also the log "
+        f"of task `merge` in DAG ingest__{facts.stream}"
     ),
     "open_transaction": lambda _: (
         "find the producer with the open transaction (`kafka-transactions.sh find-hanging`)"

@@ -21,7 +21,7 @@ DEFAULT_OUTAGE_HOURS = 72
 
 HOUR = 3600
 MANY_WAITING_BATCHES = 10
-"""From so many batches on that no merge has folded, something is wrong with the merges."""
+"""The fewest batches without a merge that fail the check of merges."""
 MANY_SMALL_FILES = 100
 _UNKNOWN = DOWN | {"source_error", "halted", "misconfigured", "not_started"}
 Mark = Literal["ok", "warn", "fail"]
@@ -261,7 +261,7 @@ def _judge_rollback(facts: ReadinessFacts) -> ReadinessCheck:
     hours = facts.checks.kept_hours
     is_there = hours is None or hours >= facts.rollback_hours
     present = "" if hours is None else f" (present: {hours} h)"
-    kept = "has all records of it" if is_kept else "may not have all records of it"
+    kept = "has all records of that window" if is_kept else "may not have all of them"
     return _line(
         "rollback",
         f"possible for {facts.rollback_hours} h; snapshots kept {facts.expire_hours} h{present}; "

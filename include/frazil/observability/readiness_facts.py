@@ -22,7 +22,7 @@ from frazil.maintenance.tables import summarize_table
 from frazil.observability.dead_letter_report import DeadLetterReport, report_dead_letters
 from frazil.observability.freshness import FreshnessReport, judge_freshness
 from frazil.observability.timeline_table import find_drills
-from frazil.observability.watch import gather_freshness_facts
+from frazil.observability.watch import gather_freshness_facts, read_table
 from frazil.schemas.inferred_columns import with_columns
 from frazil.schemas.partition_evolution import compare_partitions, describe_transform
 from frazil.state_tables.state_status import StateStatus, read_state_status
@@ -90,7 +90,9 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
     Raises:
         FrazilError: the catalog or the broker did not answer.
     """
-    facts, window, now = gather_freshness_facts(work), retention_window(work), datetime.now(UTC)
+    reading, window, now = read_table(work), retention_window(work), datetime.now(UTC)
+    facts = gather_freshness_facts(work, reading)
+    view, state = reading.view or TableView(work.store, work.stream.table.name), reading.state
     policies = [
         work.kafka.fetch_topic_settings(topic).get("cleanup.policy", "delete")
         for topic in work.stream.source.names
@@ -106,20 +108,19 @@ def gather_readiness(work: Workspace) -> ReadinessFacts:
         is_compacted=any("compact" in policy for policy in policies),
         rollback_hours=window.rollback_ms // HOUR_MS,
         expire_hours=window.expire_ms // HOUR_MS,
-        table=summarize_table(work),
+        table=summarize_table(work, view),
         dead_letters=dead_letters,
         drills=find_drills(work, now - timedelta(days=DRILL_DAYS)),
-        checks=_read_table_checks(work),
+        checks=_read_table_checks(work, view),
         pending_changes=facts.pending_changes,
         unmapped_fields=facts.unmapped_fields,
         watch_age_seconds=watched.age_seconds if (watched := read_watch()) else None,
-        state_table=read_state_status(work.store, work.stream) if work.stream.table.state else None,
+        state_table=read_state_status(work.stream, view, state) if state else None,
     )
 
 
-def _read_table_checks(work: Workspace) -> TableChecks:
+def _read_table_checks(work: Workspace, view: TableView) -> TableChecks:
     try:
-        view = TableView(work.store, work.stream.table.name)
         table, history = view.table, view.history
     except (MissingTableError, TableDroppedError):
         return TableChecks()

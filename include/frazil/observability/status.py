@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 from frazil.errors import ConfigurationError, FrazilError, UnknownStateError
 from frazil.events import find_paused
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_view import TableView
 from frazil.kafka.monitoring_group import is_current, require_own_group
 from frazil.ledger import keys
 from frazil.ledger.authors import describe_decision
 from frazil.ledger.coordinates import NO_OFFSETS, find_runs, parse_coordinates
 from frazil.ledger.deletions import find_deletion, is_deletion
+from frazil.ledger.foreign_snapshots import name_kind
 from frazil.ledger.offsets import describe_offset, describe_partition, parse_ranges, plain_ranges
 from frazil.ledger.recovery_point import (
     History,
@@ -175,9 +175,10 @@ def list_snapshots(work: Workspace, view: TableView | None = None) -> tuple[Snap
 def list_state_snapshots(work: Workspace) -> tuple[SnapshotReport, ...]:
     """List the snapshots of the stream's state table, newest first; none if it has none."""
     state = work.stream.table.state
-    if state is None or work.store.find(state.name) is None:
+    view = None if state is None else TableView(work.store, state.name)
+    if view is None or view.found is None:
         return ()
-    _, history = load_with_history(work.store, state.name)
+    history = view.history
     return tuple(_list_reports(walk_ancestors(history), history, work))
 
 
@@ -199,7 +200,7 @@ def _report(entry: LedgerEntry, stream: str) -> SnapshotReport:
     return SnapshotReport(
         snapshot_id=entry.snapshot_id,
         parent_id=entry.parent_id,
-        kind=summary.get(keys.KIND) or describe_foreign_snapshot(summary.get("operation", "")),
+        kind=name_kind(summary),
         epoch=_read_epoch(summary.get(keys.state_key(stream))),
         batch_id=summary.get(keys.BATCH_ID),
         ranges=plain_ranges(ranges),
@@ -222,11 +223,6 @@ def _read_epoch(state: str | None) -> int | None:
         return parse_state(state).epoch if state else None
     except UnknownStateError:
         return None
-
-
-def describe_foreign_snapshot(operation: str) -> str:
-    """Return the kind of another writer's snapshot; only compaction leaves the rows unchanged."""
-    return "compaction" if operation == "replace" else f"foreign {operation}"
 
 
 def _number(text: str | None) -> int | None:
@@ -290,9 +286,9 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
             f"the key of {state.name} has the columns {', '.join(ids)}",
             "name each once: " + " ".join(f"--key {name}=VALUE" for name in ids),
         )
-    behind = read_state_status(work.store, work.stream)
+    changes, view = TableView(work.store, work.stream.table.name), TableView(work.store, state.name)
+    behind = read_state_status(work.stream, changes, view)
     waiting = behind.text if behind.problem or behind.behind_since else ""
-    view = TableView(work.store, state.name)
     for name in (state.name, state.deletes_name):
         table = view.found if name == state.name else work.store.find(name)
         if table is None:
@@ -307,7 +303,7 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
                 table=name,
                 found=found,
                 deleted=newest.is_marked or not found,
-                changes=(locate_offset(work, *newest.place),),
+                changes=(locate_offset(work, *newest.place, changes),),
                 waiting=waiting,
             )
     return KeyStatus(table=state.name, found=False, waiting=waiting)
@@ -419,9 +415,10 @@ def read_status(
 
 
 def _read_state_table(work: Workspace, reading: TableReading) -> StateStatus | None:
-    if work.stream.table.state is None:
+    if reading.state is None:
         return None
-    return read_state_status(work.store, work.stream, reading.view)
+    changes = reading.view or TableView(work.store, work.stream.table.name)
+    return read_state_status(work.stream, changes, reading.state)
 
 
 def _check_group(work: Workspace, facts: FreshnessFacts) -> GroupStatus | None:

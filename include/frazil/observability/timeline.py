@@ -11,11 +11,11 @@ from frazil.events import Event
 from frazil.iceberg.branches import parse_branch
 from frazil.ledger import keys
 from frazil.ledger.authors import describe_decision
+from frazil.ledger.foreign_snapshots import name_kind
 from frazil.ledger.offsets import describe_ranges, parse_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.stored_properties import SchemaChangeRecord, read_schema_changes
 from frazil.messages import count_noun
-from frazil.observability.status import describe_foreign_snapshot
 from frazil.state_tables.state_status import describe_merge
 from frazil.streams.timestamps import describe_seconds, from_epoch_ms
 
@@ -70,7 +70,7 @@ def _describe_snapshot(history: History, entry: LedgerEntry, stream: str) -> Eve
         at=from_epoch_ms(entry.committed_at_ms),
         stream=summary.get(keys.STREAM, stream if keys.KIND in summary else ""),
         table=history.table,
-        kind=summary.get(keys.KIND) or describe_foreign_snapshot(summary.get("operation", "")),
+        kind=name_kind(summary),
         text=describe_merge(summary, stream) or ", ".join(_list_texts(summary)),
         run_id=summary.get(keys.RUN_ID),
         facts=facts,

@@ -165,22 +165,27 @@ def watch_stream(
 
 @dataclass(frozen=True)
 class TableReading:
-    """Facts read from a stream's table, with the view and the recovery point they were read from.
+    """Facts read from a stream's tables, with the views and the recovery point they were read from.
 
-    Without a recovery point the facts have an obstacle, and Kafka is not read.
+    Without a recovery point the facts have an obstacle, and Kafka is not read. `state` is the view
+    of the state table, of a stream that has one.
     """
 
     facts: FreshnessFacts
     view: TableView | None = None
     point: RecoveryPoint | None = None
+    state: TableView | None = None
 
 
 def read_table(work: Workspace, view: TableView | None = None) -> TableReading:
     """Collect the table's facts until an obstacle is met; facts collected before stay."""
     stream = work.stream
-    facts = FreshnessFacts(stream.stream, stream.table.name)
+    facts, state = FreshnessFacts(stream.stream, stream.table.name), None
     try:
         view = view or TableView(work.store, stream.table.name)
+        if stream.table.state is not None:
+            state = TableView(view.store, stream.table.state.name)
+            state.load()  # before its changes: a merge may be published meanwhile
         if view.found is None:
             require_not_dropped(work.store, stream.table.name, stream.stream)
             raise missing_table(work.store, stream.table.name)
@@ -194,20 +199,19 @@ def read_table(work: Workspace, view: TableView | None = None) -> TableReading:
             read_all_at=clocks.read_all_at,
             rows=_count_rows(table, history),
             snapshot_id=history.head,
-            merge=_read_merge(view, stream),
+            merge=None if state is None else _read_merge(view, state, stream),
         )
         point = _find_point(work, history)
         births = list_attempts(table.metadata.refs, stream.stream, point.state.epoch)
-        return TableReading(replace(facts, state=point.state, staged_at=births), view, point)
+        facts = replace(facts, state=point.state, staged_at=births)
+        return TableReading(facts, view, point, state)
     except FrazilError as error:
-        return TableReading(replace(facts, obstacle=explain_obstacle(error)), view)
+        return TableReading(replace(facts, obstacle=explain_obstacle(error)), view, state=state)
 
 
-def _read_merge(changes: TableView, stream: Stream) -> MergeFacts | None:
-    """Return how far the state table is behind; None for a stream without one."""
-    if stream.table.state is None:
-        return None
-    lag = read_merge_lag(changes, stream)
+def _read_merge(changes: TableView, state: TableView, stream: Stream) -> MergeFacts:
+    """Return how far the state table is behind."""
+    lag = read_merge_lag(stream, changes, state)
     is_on_request = stream.merge.schedule == "manual"
     return MergeFacts(lag.table, lag.behind_since, lag.problem, lag.next_step, is_on_request)
 

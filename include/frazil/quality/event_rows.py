@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frazil.ledger.keys import KAFKA_COLUMN
 from frazil.quality.expectations import Expectation, name_condition_columns
-from frazil.quality.sql import SqlColumn, write_text
+from frazil.quality.sql import SqlColumn
 from frazil.streams.change_events import EVENT_COLUMNS, OP, UNAVAILABLE
+from frazil.streams.column_types import write_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

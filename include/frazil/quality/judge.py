@@ -238,7 +238,7 @@ def judge_suite(
 def _answer(
     compiled: CompiledSuite, unanswered: tuple[Expectation, ...], rows: "Frame"
 ) -> list[ExpectationResult]:
-    """Let Great Expectations answer; of change events, about the rows that each one checks."""
+    """Return the results of Great Expectations; of change events each one checks its own rows."""
     if not compiled.has_events:
         return [*run_great_expectations(unanswered, rows)]
     answered: list[ExpectationResult] = []

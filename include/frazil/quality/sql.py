@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from frazil.quality.expectations import Bound, Json
-from frazil.streams.column_types import Primitive, parse_column
+from frazil.streams.column_types import Primitive, parse_column, quote_name, write_text
 
 Operator: TypeAlias = Literal["<", "<=", ">", ">=", "=", "!="]
 
@@ -85,12 +85,6 @@ def read_sql_column(name: str, type_text: str) -> SqlColumn:
     return SqlColumn(name, "nested")
 
 
-def quote_name(name: str) -> str:
-    """Quote an identifier for Spark."""
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
-
-
 def write_count(*tests: str) -> str:
     """Write the count of rows that pass all tests.
 
@@ -126,16 +120,6 @@ def write_weighted_sum(sql: str, column: str, total: str, magnitude: str) -> str
 def is_sum(sql: str) -> bool:
     """Return whether `write_sum` wrote this SQL."""
     return sql.startswith(_SUM)
-
-
-def write_text(text: str) -> str:
-    """Write a text as a literal that means the same under all settings of Spark's parser.
-
-    Texts with backslashes, quotes, `${…}` or control characters, which depend on settings, are
-    written as UTF-8 in hexadecimal.
-    """
-    plain = text.isprintable() and not set(text) & set("'\\$")
-    return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def write_double(value: float) -> str:

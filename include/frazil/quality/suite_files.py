@@ -146,7 +146,7 @@ def _find_signature(kind: Json) -> Signature:
         raise _Refusal("type", problem, fix)
     close = difflib.get_close_matches(str(kind), CATALOGUE, n=1)
     fix = f"write {close[0]!r}" if close else "use a type that docs/quality.md lists"
-    raise _Refusal("type", f"{kind!r} is no expectation of Great Expectations", fix)
+    raise _Refusal("type", f"{kind!r} is not an expectation of Great Expectations", fix)
 
 
 def _check_arguments(signature: Signature, kwargs: Mapping[str, Json]) -> None:

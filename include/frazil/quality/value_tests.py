@@ -10,7 +10,8 @@ from typing import TypeAlias, cast
 from frazil.quality.catalogue import list_items
 from frazil.quality.expectations import Bound, Expectation
 from frazil.quality.regex import to_java_regex
-from frazil.quality.sql import Operator, SqlColumn, compare, find_among, write_text
+from frazil.quality.sql import Operator, SqlColumn, compare, find_among
+from frazil.streams.column_types import write_text
 
 ValueTest: TypeAlias = Callable[[Expectation, SqlColumn], str | None]
 

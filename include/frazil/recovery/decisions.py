@@ -95,7 +95,7 @@ def accept_gap(work: Workspace, author: Author | None, *, stop_merges: bool = Fa
     `stop_merges` accepts that the state table cannot follow, where offsets start over.
 
     Raises:
-        StateEndsError: the state table could not follow, and nobody accepted it.
+        StateEndsError: the state table could not follow, and `stop_merges` is not set.
         NothingToDecideError: there is no gap.
         MissingTableError: the stream has not begun.
         ClusterChangedError, TopicChangedError: the offsets are of another cluster or topic.
@@ -134,7 +134,7 @@ def _describe_ended_merges(
     """Describe that the state table cannot follow a gap; the text ends with "; ", or is empty.
 
     Raises:
-        StateEndsError: it cannot, and nobody accepted it.
+        StateEndsError: it cannot, and this is not accepted.
     """
     reused = list_reused(keys.GAP, before, after) if stream.table.state is not None else []
     if stream.table.state is None or not reused:
@@ -147,7 +147,7 @@ def _describe_ended_merges(
     )
     word = name_field("stop_merges")
     if not is_accepted:
-        step = f"{NEW_LOG_STEP}; {word} records the gap all the same"
+        step = f"{NEW_LOG_STEP}; {word} records the gap anyway"
         raise StateEndsError(f"stream {stream.stream}: {ends}", step)
     return f"{ends}; {NEW_LOG_STEP}; only {word} records the gap; "
 

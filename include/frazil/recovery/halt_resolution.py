@@ -125,7 +125,7 @@ def skip(work: Workspace, author: Author | None) -> Decision:
 
 
 def start_over(work: Workspace, author: Author | None) -> Decision:
-    """Begin again at `source.start` in a table that was dropped and created again.
+    """Begin again at `source.start`, after the table was dropped or created again.
 
     Raises:
         NothingToDecideError: the stream has a recovery point in this table.

@@ -305,7 +305,7 @@ class Filled(Message):
         window = f"window {self.number} of {self.count}, {describe_ranges(ranges)}"
         if self.snapshot_id is None:
             offsets = count_noun(count_offsets(ranges), "offset")
-            return f"ALREADY: {window}: {offsets}, all in the table before"
+            return f"ALREADY: {window}: {offsets}, all already in the table"
         return (
             f"{self.outcome}: {window}: {count_noun(self.rows_written, 'row')} written, "
             f"{count_noun(self.rows_quarantined, 'dead letter')}, {self.rows_skipped:,} skipped; "

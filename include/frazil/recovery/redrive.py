@@ -146,7 +146,7 @@ def redrive_dead_letters(work: Workspace, choice: DeadLetterChoice) -> RedriveRe
     Raises:
         MissingTableError: the stream has not begun.
         TableError: the stream is halted.
-        ConfigurationError: the stream merges by key, or never read what the choice names.
+        ConfigurationError: the stream never read what the choice names.
         SchemaChangeError: a pending schema change must be applied first.
         IncompatibleTableError: the stream file does not fit the table.
         StageStaleError: another writer changed the dead letters in every attempt; run again.

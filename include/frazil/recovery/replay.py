@@ -126,9 +126,10 @@ def compare_ranges(
     samples: int = 0,
     older: Mapping[str, Runs] | None = None,
 ) -> Differences:
-    """Compare rows with Kafka's records decoded today; list so many rows that differ.
+    """Compare rows with Kafka's records decoded today, and list rows that differ.
 
-    `older` are the offsets whose rows were written before a column existed, by column.
+    `samples` is the most rows to list; `older` are the offsets whose rows were written before a
+    column existed, by column.
     """
     schemas = select_batch_schemas(work, batch, read_seen_schema_ids(view.history, batch.stream))
     staging = build_request(work, batch, "", schemas, view).model_copy(update={"fast_path": None})

@@ -254,8 +254,9 @@ def _require_no_new_loss(plan: RecoveryPlan, now: RecoveryPlan) -> None:
     if (plan.lost, plan.windows_lost) != (now.lost, now.windows_lost):
         raise SupersededError(
             f"stream {plan.stream}: Kafka deleted more of the ranges to read again since this "
-            f"recovery was planned: now {now.lost} and {count_noun(now.windows_lost, 'window')} "
-            f"are lost, planned were {plan.lost} and {plan.windows_lost}",
+            f"recovery was planned; lost now: {now.lost} and "
+            f"{count_noun(now.windows_lost, 'window')}; lost in the plan: {plan.lost} and "
+            f"{plan.windows_lost}",
             f"plan again: `frazil recover {plan.stream}` with the same target; nothing was written",
         )
 

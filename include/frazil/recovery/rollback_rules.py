@@ -8,7 +8,7 @@ from typing import get_args
 from frazil.errors import ConfigurationError, NothingToDecideError, TargetError
 from frazil.ledger import keys
 from frazil.ledger.deletions import count_erased
-from frazil.ledger.foreign_snapshots import list_foreign_snapshots
+from frazil.ledger.foreign_snapshots import list_foreign_snapshots, name_kind
 from frazil.ledger.offsets import (
     NextOffsets,
     OffsetLocation,
@@ -373,7 +373,7 @@ def _list_effects(
     rollback: Rollback, lost: Mapping[str, Ranges], windows: Mapping[str, list[Ranges]]
 ) -> Iterator[str]:
     """Yield lines about removed snapshots, ranges read again, and what is lost for good."""
-    kinds = Counter(_name_kind(entry) for entry in rollback.removed)
+    kinds = Counter(name_kind(entry.summary) for entry in rollback.removed)
     listed = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
     yield f"removed snapshots: {listed or 'none'}"
     for stream, reread in rollback.reread.items():
@@ -390,9 +390,3 @@ def _list_effects(
         )
     if erased := count_erased(rollback.removed):
         yield f"{count_noun(erased, 'erased row')} will be back: erase the keys again afterwards"
-
-
-def _name_kind(entry: LedgerEntry) -> str:
-    operation = entry.summary.get("operation", "")
-    other = "compaction" if operation == "replace" else f"foreign {operation}"
-    return entry.summary.get(keys.KIND) or other

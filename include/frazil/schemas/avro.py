@@ -157,7 +157,7 @@ def _refusing_invalid() -> Iterator[None]:
 
 @dataclass
 class _Names:
-    """Give each named type its full name, in its definition and wherever it is used.
+    """Replace the name of each named type by its full name, wherever it is defined or used.
 
     Names may contain any character, since some Java writers do not validate them. Attributes that
     only schema resolution needs are left out: defaults (which may be invalid), aliases and order.

@@ -27,6 +27,7 @@ from frazil.streams.column_types import (
     StructType,
     format_type,
     to_spark_ddl,
+    write_text,
 )
 
 _WIDENINGS = {("int", "long"), ("int", "double"), ("float", "double")}
@@ -199,14 +200,8 @@ def _convert_symbols(source: Scalar, target: Primitive, path: str) -> Conversion
     """Convert an enum's symbol from the one that Spark's reader decodes."""
     if target.name != "string":
         return None
-    cases = " ".join(f"WHEN 's{number}' THEN {_quote(name)}" for number, name in source.symbols)
+    cases = " ".join(f"WHEN 's{number}' THEN {write_text(name)}" for number, name in source.symbols)
     return Conversion(f"CASE {path} {cases} END")
-
-
-def _quote(text: str) -> str:
-    """Write a text in SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _convert_decimal(source: Scalar, target: Primitive, path: str) -> Conversion | None:

@@ -93,20 +93,21 @@ def accept_schema(work: Workspace, author: Author, review_id: str | None = None)
         NothingToDecideError: no change is pending, or another review is.
         SchemaRefusedError: the table or the policy forbids a change.
     """
-    work = with_newest_columns(work)
     tried: list[Decision] = []
 
     def attempt() -> Decision:
+        view = TableView(work.store, work.stream.table.name)
+        known = with_newest_columns(work, view)
         try:
-            table, review = _read_open_review(work, review_id)
+            review = _read_open_review(known, view, review_id)
         except NothingToDecideError:
-            if tried and _is_recorded(work, author):
+            if tried and _is_recorded(view, author):
                 return tried[-1]  # an earlier attempt was committed, its response was lost
             raise
         if review.impossible or review.policy in {"fail", "quarantine"}:
             require_decision(review)
         tried.append(Decision("accept", f"{review.table}: {review.text}"))
-        _evolve(work, table, review, author)
+        _evolve(known, view.table, review, author)
         return tried[-1]
 
     return retry_commit(f"changing the schema of {work.stream.table.name}", attempt)
@@ -167,10 +168,11 @@ def _record_decision(
     describe: Callable[[SchemaReview], str],
 ) -> Decision:
     """Record a decision that keeps the schema; the same decision again commits nothing."""
-    work = with_newest_columns(work)
 
     def attempt() -> Decision:
-        table, review = _read_open_review(work, review_id)
+        view = TableView(work.store, work.stream.table.name)
+        known = with_newest_columns(work, view)
+        review = _read_open_review(known, view, review_id)
         decision = Decision(kind, describe(review))
         by, reason = author.by, author.reason
         found = review.decision
@@ -178,9 +180,9 @@ def _record_decision(
             changes = tuple(change.text for change in review.changes)
             new = SchemaDecision(kind=kind, changes=changes, by=by, reason=reason, at=_format_now())
             properties = {keys.schema_answer_key(review.stream): new.model_dump_json()}
-            properties |= _describe_decision(table, review, author, kind)
-            properties |= _list_pending(work, table)
-            commit_once(work.store, table, {}, [commits.set_properties(properties)])
+            properties |= _describe_decision(view.table, review, author, kind)
+            properties |= _list_pending(known, view.table)
+            commit_once(work.store, view.table, {}, [commits.set_properties(properties)])
         return decision
 
     return retry_commit(f"recording a schema decision of {work.stream.stream}", attempt)
@@ -229,10 +231,9 @@ def _remove_pending(table: Table, stream: str) -> list[TableUpdate]:
     return [commits.remove_properties(found)] if found else []
 
 
-def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, SchemaReview]:
+def _read_open_review(work: Workspace, view: TableView, review_id: str | None) -> SchemaReview:
     name = work.stream.stream
-    table = work.store.load(work.stream.table.name)
-    review = find_review(table, work)
+    review = find_review(view.table, work)
     if review is None:
         raise NothingToDecideError(
             f"stream {name}: table {work.stream.table.name} matches the stream file; there is no "
@@ -245,13 +246,12 @@ def _read_open_review(work: Workspace, review_id: str | None) -> tuple[Table, Sc
             f"{review.review_id}: {review.text}",
             f"`frazil review-schema {name}` shows its effects",
         )
-    return table, review
+    return review
 
 
-def _is_recorded(work: Workspace, author: Author) -> bool:
+def _is_recorded(view: TableView, author: Author) -> bool:
     """Return whether the newest recorded decision is this author's acceptance."""
-    name = work.stream.table.name
-    changes = read_schema_changes(work.store.load(name).properties, name)
+    changes = read_schema_changes(view.table.properties, view.name)
     newest = changes[-1][1] if changes else None
     found = newest and (newest.by, newest.reason, newest.answer)
     return found == (author.by, author.reason, "accept")

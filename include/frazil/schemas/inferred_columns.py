@@ -300,11 +300,11 @@ def _match_columns(
     """Return the columns of the key's fields, in the order of the stream's columns."""
     absent = [name for name in fields if name not in {column.field for column in columns}]
     if absent:
-        raise _refuse_unknown_field(stream, ", ".join(absent))
+        raise _make_unknown_field_error(stream, ", ".join(absent))
     return tuple(column.name for column in columns if column.field in fields)
 
 
-def _refuse_unknown_field(stream: Stream, names: str) -> StreamFileError:
+def _make_unknown_field_error(stream: Stream, names: str) -> StreamFileError:
     """Return the error for fields of the key that no column has."""
     facts = f"stream {stream.stream}: the key of its change events has {names}, "
     if not stream.value.needs_columns:
@@ -331,7 +331,7 @@ def _read_key_fields(work: Workspace) -> tuple[str, ...]:
     except UnknownSubjectError as error:
         raise UnknownSubjectError(
             f"stream {stream.stream}: the schema registry has no subject {payload.subject}, so "
-            f"`id_columns: {FROM_KEY}` does not know its key; nothing was read",
+            f"the key columns are unknown (`id_columns: {FROM_KEY}`); nothing was read",
             f"`frazil run {stream.stream}` once there are records; if their keys are JSON, "
             f"{_name_key(stream, of_topic=False)}; if no record has a key, {_give_key(stream)}",
         ) from error
@@ -343,7 +343,7 @@ def _read_key_fields(work: Workspace) -> tuple[str, ...]:
         problem = f"schema {schema.id} of subject {payload.subject} is no Avro record"
         step = "let the connector write its keys as Avro records, and read a new topic; or "
         unread = ": a delete whose key cannot be read is a dead letter then"
-        raise _refuse(stream, problem, step + _name_key(stream, unread))
+        raise _make_misfit_error(stream, problem, step + _name_key(stream, unread))
     return tuple(name for name, _ in root.fields)
 
 
@@ -393,13 +393,13 @@ def choose_key_fields(stream: Stream, keys: Iterable[tuple[str, bytes | None]]) 
     if without:
         problem = f"the first key of {without} has no schema, nor have those behind it"
         step = "set key.converter.schemas.enable=true at the connector, and read a new topic; or "
-        raise _refuse(stream, problem, step + _name_key(stream))
+        raise _make_misfit_error(stream, problem, step + _name_key(stream))
     if keyless:
-        raise _refuse_keyless(stream, keyless)
+        raise _make_keyless_error(stream, keyless)
     return ()
 
 
-def _refuse_keyless(stream: Stream, records: int) -> SchemaMisfitError:
+def _make_keyless_error(stream: Stream, records: int) -> SchemaMisfitError:
     """Return the error for a topic whose records have no key, as those of a table without one."""
     first = "the first record" if records == 1 else f"the first {records} records"
     has = "has" if records == 1 else "have"
@@ -443,9 +443,9 @@ def _read_schema(key: bytes) -> tuple[str, ...]:
     return texts if len(texts) == len(names) else ()
 
 
-def _refuse(stream: Stream, problem: str, step: str) -> SchemaMisfitError:
+def _make_misfit_error(stream: Stream, problem: str, step: str) -> SchemaMisfitError:
     return SchemaMisfitError(
-        f"stream {stream.stream}: {problem}, so `id_columns: {FROM_KEY}` does not know its key; "
-        "nothing was read",
+        f"stream {stream.stream}: {problem}, so the key columns are unknown "
+        f"(`id_columns: {FROM_KEY}`); nothing was read",
         step,
     )

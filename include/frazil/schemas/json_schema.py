@@ -87,7 +87,7 @@ class Resolver(Protocol):
         ...
 
     def in_subresource(self, subresource: Resource[Json]) -> "Resolver":
-        """Take the URI of a schema inside a document as the base."""
+        """Return a resolver whose base is the URI of a schema inside a document."""
         ...
 
 

@@ -34,6 +34,7 @@ from frazil.schemas.wire_format import (
 )
 from frazil.streams.column_types import Column, FieldError, StructType, parse_column, quote_name
 from frazil.streams.models import Stream
+from frazil.streams.partitioning import list_own_names
 from frazil.streams.routes import SEPARATOR
 from frazil.streams.schema_changes import SchemaChange, compare_columns, follow_columns
 from frazil.streams.sections import BY_REGISTRY, VALUE_COLUMN, Key, Value
@@ -112,6 +113,19 @@ class Payload:
         return frozenset(map(str.lower, added | (STATE_COLUMNS if stream.table.state else set())))
 
     @property
+    def taken_names(self) -> frozenset[str]:
+        """Return the names, in lower case, that no new column of a value can have.
+
+        Other columns of the table have them, or partition fields.
+        """
+        if self.part == "key":
+            return frozenset()
+        layouts = (each for each in (self.stream.table, self.stream.table.state) if each)
+        partitions = (list_own_names(layout.partition_by) for layout in layouts)
+        of_key = map(str.lower, self.stream.key.typed_columns)
+        return self.added_names.union(of_key, *partitions)
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """Return the columns that the payload fills."""
         pairs = self.options.typed_columns
@@ -148,28 +162,30 @@ def derive_payload_columns(
 ) -> tuple[Column, ...]:
     """Return the columns for a schema.
 
-    A field with a name that no column can have is refused if the stream `is_new`. Later it is left
-    out, so that it neither stops the stream nor hides other fields; status shows it.
+    A field with a name that no column can have, or that is taken, is refused if the stream
+    `is_new`. Later it is left out, so that it neither stops the stream nor hides other fields;
+    status shows it.
 
     Raises:
         SchemaMisfitError: no column can hold a field.
     """
     added = payload.added_names
+    taken = added if is_new else payload.taken_names  # the file is validated with new columns
     try:
         root = _read_root(payload, schema, is_new=is_new)
         if not is_new:
             root, _ = drop_unfit_names(root, is_flat=payload.is_flat)
         found = derive_columns(root, is_flat=payload.is_flat, single_column=payload.single_column)
         if is_new:
-            _refuse_names(found, added)
+            _validate_names(found, added)
     except NotConvertibleError as error:
         raise _mismatch_error(payload, schema, error) from error
     ids = payload.stream.table.id_columns
-    own = (column for column in found if column.name.lower() not in added)
+    own = (column for column in found if column.name.lower() not in taken)
     return tuple(replace(column, required=column.name in ids) for column in own)
 
 
-def _refuse_names(columns: Iterable[Column], added: Collection[str]) -> None:
+def _validate_names(columns: Iterable[Column], added: Collection[str]) -> None:
     for column in columns:
         if column.name.lower() in added:
             message = f"{column.name} is the name of a column that Frazil adds"
@@ -183,8 +199,10 @@ def list_unfit_fields(payload: Payload, schema: Registered) -> tuple[str, ...]:
         NotConvertibleError: it cannot be read.
     """
     root, unfit = drop_unfit_names(_read_root(payload, schema), is_flat=payload.is_flat)
-    names = [name for name, _ in root.fields] if isinstance(root, Record) else []
-    return (*unfit, *(quote_name(n) for n in names if n.lower() in payload.added_names))
+    fields = root.fields if payload.is_flat and isinstance(root, Record) else ()
+    names = [name for name, _ in fields]
+    taken = payload.taken_names
+    return (*unfit, *(quote_name(n) for n in names if n.lower() in taken))
 
 
 def follow_schema(

@@ -181,7 +181,8 @@ def _compile(texts: dict[str, str], own: str) -> FileDescriptorSet:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             except OSError as error:
-                raise ValueError(f"a reference's name is no file name: {error.strerror}") from error
+                message = f"the name of a reference is not a file name: {error.strerror}"
+                raise ValueError(message) from error
         output, standard = Path(folder, "compiled.bin"), Path(folder, "standard.bin")
         standard.write_bytes(_list_standard(texts).SerializeToString())
         command = ["protoc", f"-I{folder}", f"--descriptor_set_in={standard}", "--include_imports"]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from frazil.connections.addresses import (
     join_addresses,
-    refuse_fields,
-    refuse_login,
     split_address,
+    validate_no_login,
+    validate_unused_fields,
 )
 from frazil.connections.clients import CatalogPreset
 from frazil.connections.lookup import Connection
@@ -160,8 +160,8 @@ def resolve_master(connection: Connection) -> str:
             f"connection {connection.id!r} has no host",
             "set its host to the master, for example spark://master.example.org, and its port",
         )
-    refuse_fields(connection, "login", "password", "schema")
-    refuse_login(connection, "host", host)
+    validate_unused_fields(connection, "login", "password", "schema")
+    validate_no_login(connection, "host", host)
     is_whole = scheme == "spark" and ("://" in host or not connection.port)
     master = host if is_whole else f"{scheme}://{host}"
     if not master.startswith((_STANDALONE, _KUBERNETES)):
@@ -229,7 +229,8 @@ def find_binary(connection: Connection) -> str:
     found = str(own) if own.is_file() else shutil.which(name)
     if name not in BINARIES or found is None:
         raise ConfigurationError(
-            f"connection {connection.id!r}: its `spark-binary` is no program of Spark, or not here",
+            f"connection {connection.id!r}: its `spark-binary` is not one of Spark's programs, "
+            "or is not installed here",
             f"set `spark-binary` to one of {', '.join(BINARIES)}; `make setup` installs the first",
         )
     return found

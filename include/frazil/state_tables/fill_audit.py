@@ -1,4 +1,4 @@
-"""AUDIT of filled values: look back, change by change, for what the newest change did not carry."""
+"""AUDIT of filled values: search older changes for values that the newest one did not carry."""
 
 from collections.abc import Sequence
 
@@ -34,16 +34,16 @@ class _Events:
                 self.deletes.setdefault(self.positions[index], []).append(index)
 
     def find_older(self, index: int) -> int | None:
-        """Return the change before this one in its row's life; None if the life began with it.
+        """Return the change of the same row before this one; None if this one created the row.
 
-        A delete may come again: what comes before the first one was the row.
+        Kafka may hold a delete twice: what precedes the first one was the row.
         """
         is_repeatable = self.operations[index] == "d"
         if self._is_moved(index):
             ends = self.deletes.get(self.positions[index], [])
             if len({self.keys[each] for each in ends}) != 1:
                 return None
-            # A delete that came twice ended the life at the first time.
+            # The first of two equal deletes ended the row.
             index = ends[0]
         older = index - 1
         if older < 0 or self.keys[older] != self.keys[index]:

@@ -100,7 +100,7 @@ class _Attempt:
 
     @property
     def memory(self) -> str:
-        """Return the memory of the deletes that count: each attempt of a rebuild begins a new one.
+        """Return the part of the delete memory to use; an attempt of a rebuild begins a new one.
 
         That of an attempt that was killed may be removed while the rebuild runs again.
         """
@@ -108,7 +108,7 @@ class _Attempt:
 
     @property
     def waiting(self) -> tuple[int, ...]:
-        """Return the deletes that rows wait for; a rebuild finds those that are there by now."""
+        """Return the pending deletes, not in the changes yet; a rebuild finds them by itself."""
         return self.before.waiting if self.before and self.plan.added is not None else ()
 
 
@@ -117,12 +117,12 @@ class _LateChangeError(Exception):
 
 
 def merge_changes(
-    work: Workspace, *, rebuild: bool = False, tell: Callable[[str], None] = log.info
+    work: Workspace, *, rebuild: bool = False, report: Callable[[str], None] = log.info
 ) -> Merged:
     """Fold the changes above the merge position into the state table; repeating it does nothing.
 
-    With `rebuild` all changes are folded and replace the state. `tell` gets a line of progress
-    after each slice but the last.
+    With `rebuild` all changes are folded and replace the state. `report` is called with a
+    line of progress after each slice but the last.
 
     Raises:
         IncompatibleTableError: the stream has no state table, or another table has its name.
@@ -150,7 +150,7 @@ def merge_changes(
             if not merged.changes_left:
                 return _sum_slices(slices)
             reason, stale = "", 0
-            tell(_describe_progress(slices, time.monotonic() - started))
+            report(_describe_progress(slices, time.monotonic() - started))
 
 
 def _sum_slices(slices: Sequence[Merged]) -> Merged:
@@ -178,7 +178,7 @@ def _describe_progress(slices: Sequence[Merged], seconds: float) -> str:
 
 
 def preview_merge(work: Workspace, *, rebuild: bool = False, dry_run: bool = True) -> MergePreview:
-    """Tell what a merge would fold now; nothing is written.
+    """Return what a merge would fold now; nothing is written.
 
     Raises:
         FrazilError: as `merge_changes`, for what a merge finds before it stages.

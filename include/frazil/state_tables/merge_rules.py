@@ -32,14 +32,14 @@ FIRST_MERGE = "first merge"
 BY_REQUEST = "by request"
 CAME_LATE = "a change came after newer ones of its key"
 MOST_WAITING = 1_000
-"""A snapshot's summary names so many deletes that are not there yet; a rebuild finds them all."""
+"""The most pending deletes that a snapshot's summary lists; a rebuild finds all of them."""
 MOST_HIDDEN, HIDDEN_RATIO = 1_000_000, 2
 """A merge waits for compaction where more rows than this are hidden, and twice as many as seen."""
 FLATTENED_OPERATION = "_op"
 UNAVAILABLE = "_unavailable"
 DELETED_AT = "_deleted_at"
 NO_DELETE_TIME_MS = 0
-"""What `_deleted_at` has for a delete whose record has no time: null would say that it lives."""
+"""`_deleted_at` of a delete whose record has no time: null would mean that the row lives on."""
 _QUIET = frozenset({keys.BOOTSTRAP, keys.CARRY})
 """Kinds of snapshots that add and remove no rows; nor does a gap, but it may reuse offsets."""
 _SPARK_COUNTS = "spark.merge-into.num-target-rows-"
@@ -233,7 +233,7 @@ def _require_same_rules(changes: History, stream: Stream, before: MergePosition)
 
 
 def require_compacted(stream: str, state: History) -> None:
-    """Let a merge wait where delete files hide many more rows than readers see.
+    """Check that delete files do not hide many more rows than readers see.
 
     Each merge would hide more, and make reads of the state slower, its own as well.
 
@@ -421,9 +421,9 @@ def require_mergeable(stream: Stream, result: MergeResult) -> None:
         raise MergeHaltedError(
             f"stream {stream.stream}: {count_noun(result.faulty, 'change')} with an operation that "
             f"is neither an upsert nor a delete, for example {result.example}; nothing was written",
-            "name the column by table.cdc_field whose values are c, r, u, insert, update, d or "
-            "delete; where it is the right one, such a change, written by an older release or "
-            "another engine, leaves with its key by `frazil erase`",
+            "set table.cdc_field to the column whose values are c, r, u, insert, update, d or "
+            "delete; if it is set correctly, an older release or another engine wrote these "
+            "changes: remove their keys with `frazil erase`",
         )
     if result.fault == "partition":
         names = " and ".join(stream.sequence)

@@ -26,7 +26,7 @@ from frazil.state_tables.messages import MergePosition
 def take_slice(
     changes: History, plan: MergePlan, before: MergePosition | None, most: int
 ) -> MergePlan:
-    """Return the first slice of a merge: at most so many changes, but at least one batch.
+    """Return the first slice of a merge: at most `most` changes, but at least one batch.
 
     The changes up to the newest snapshot that did more than add are one slice. A rebuild has no
     slices, since readers would see the state go back; but for a late change of a slice all changes

@@ -185,8 +185,8 @@ class KeyCounts(MessagePart):
     """How many keys are equal, and what the others are.
 
     `duplicate` rows of the state have the key of another row. Keys `in_motion` changed between two
-    looks, those `behind` wait for changes that have not arrived. `unchecked` keys differed at the
-    first look and were too many to look at again.
+    passes, those `behind` wait for changes that have not arrived. `unchecked` keys differed in the
+    first pass and were too many to compare again.
     """
 
     equal: int = 0
@@ -213,7 +213,7 @@ class KeyCounts(MessagePart):
 class SourceCheck(Report):
     """A state table compared with its source; `columns` counts the differing values of each.
 
-    `lsn` is the source's at the last look, `position` that which the state had reached, if known.
+    `lsn` is the source's at the last pass, `position` that which the state had reached, if known.
     `sequence` is that of the stream's order; empty for the order of Kafka.
     `keys` has examples of each kind of finding and is only filled on request.
     """
@@ -225,7 +225,7 @@ class SourceCheck(Report):
     source_rows: int
     state_rows: int
     counts: KeyCounts
-    looks: int
+    passes: int
     lsn: str
     position: str | None = None
     sequence: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """VERIFY a state table against its source in PostgreSQL, also while the source is being written.
 
-The first look compares digests of all rows of the state with those of the source. Keys that differ
+The first pass compares digests of all rows of the state with those of the source. Keys that differ
 are compared again, each time at a new snapshot of the state and in a new transaction, until they
 are equal, proven to be different, or the wait is over. Nothing is written.
 """
@@ -22,10 +22,10 @@ from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.messages import KeyCounts, SourceCheck, SourceCheckRequest
 from frazil.state_tables.source_check_rules import (
     LEAST_STILL_SECONDS,
-    FirstLook,
-    Look,
+    FirstPass,
     Reading,
     Row,
+    RowPair,
     Suspect,
     Verdict,
     find_differing_parts,
@@ -50,12 +50,12 @@ from frazil.streams.column_types import parse_column
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace
 
-MOST_LOOKS = 20
+MOST_PASSES = 20
 SHOWN_KEYS = 20
 """Examples of each kind of finding."""
-_TOLD_SECONDS = 10.0
+_PROGRESS_SECONDS = 10.0
 _SHORTEST_PAUSE = 1.0
-Tell: TypeAlias = Callable[[str], None]
+Progress: TypeAlias = Callable[[str], None]
 Texts: TypeAlias = tuple[Text, ...]
 
 
@@ -67,7 +67,7 @@ class _Check:
     database: SourceDatabase
     source: SourceTable
     pairings: Pairings
-    tell: Tell
+    report: Progress
     names_table: bool = False
     suspects: dict[bytes, Suspect] = field(default_factory=dict)
     keys: dict[bytes, Texts] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _Check:
     examples: dict[Verdict, list[bytes]] = field(default_factory=dict)
     columns: Counter[str] = field(default_factory=Counter)
     snapshot_id: int | None = None
-    looks: int = 0
+    passes: int = 0
 
     def _open_state(self) -> StateRows:
         table = TableView(self.work.store, require_state(self.work.stream).name).table
@@ -94,13 +94,13 @@ class _Check:
         }
         known = {**dict.fromkeys(read), **rows.newest}
         newest = {each: lsn for each, lsn in known.items() if each[0] in names}
-        self.looks += 1
+        self.passes += 1
         return Reading(snapshot.lsn, find_position(newest), time.monotonic())
 
-    def look_first(self) -> tuple[FirstLook, Reading]:
+    def compare_all(self) -> tuple[FirstPass, Reading]:
         """Compare all rows of the source with all rows of the state."""
         rows = self._open_state()
-        first = FirstLook.read(_strip(self._count(rows.read(), "the state")))
+        first = FirstPass.read(_strip(self._count(rows.read(), "the state")))
         self._require_one_source(rows)
         with self.database.open() as snapshot:
             for batch in self._count(snapshot.read_rows(self.source, self.pairings), "the source"):
@@ -109,7 +109,7 @@ class _Check:
             self._require_unique_keys(first)
             first.end()
             now = self._read(rows, snapshot)
-        self.suspects = {key: Suspect(look, now, now) for key, look in first.suspects.items()}
+        self.suspects = {key: Suspect(pair, now, now) for key, pair in first.suspects.items()}
         first.suspects.clear()
         return first, now
 
@@ -129,19 +129,19 @@ class _Check:
                 f"if one database was renamed, name the table: `--table {tables[0]}`",
             )
 
-    def _require_unique_keys(self, first: FirstLook) -> None:
+    def _require_unique_keys(self, first: FirstPass) -> None:
         if first.repeated:
             columns = ", ".join(pairing.name for pairing in self.pairings.keys)
             raise IncompatibleTableError(
-                f"stream {self.work.stream.stream}: {count_noun(first.repeated, 'row')} of "
-                f"{self.source.text} have the key of another row (columns {columns}), and the "
-                "state has one row for each key",
+                f"stream {self.work.stream.stream}: rows of {self.source.text} "
+                f"with the key of another row (columns {columns}): {first.repeated:,}; the state "
+                "has one row for each key",
                 "set `table.id_columns` to columns that are unique in the source, as its primary "
                 "key; this needs a new table",
             )
 
-    def look_again(self) -> Reading:
-        """Look at the suspects; decide about those that are equal or shown to be different."""
+    def compare_again(self) -> Reading:
+        """Compare the suspects again; decide about those that are equal, or proven to differ."""
         rows = self._open_state()
         states: dict[bytes, Row] = {}
         for batch in rows.read(has_parts=True):
@@ -155,29 +155,29 @@ class _Check:
             sources = {row.key: row for batch in _strip(found) for row in batch}
             now = self._read(rows, snapshot)
         for key, suspect in [*self.suspects.items()]:
-            again = suspect.look_again(Look(sources.get(key), states.get(key)), now)
+            again = suspect.compare_again(RowPair(sources.get(key), states.get(key)), now)
             self.suspects[key] = again
-            if again.look.is_equal:
+            if again.pair.is_equal:
                 self._decide(key, "equal")
             elif is_proven(again, now):
-                self._decide(key, again.look.finding)
+                self._decide(key, again.pair.finding)
         return now
 
     def _decide(self, key: bytes, verdict: Verdict) -> None:
         suspect, known = self.suspects.pop(key), self.keys.pop(key, None)
-        if suspect.look != (None, None):
+        if suspect.pair != (None, None):
             self.verdicts[verdict] += 1
         if verdict == "different":
             names = [pairing.name for pairing in self.pairings.values]
-            self.columns.update(names[index] for index in find_differing_parts(suspect.look))
+            self.columns.update(names[index] for index in find_differing_parts(suspect.pair))
         examples = self.examples.setdefault(verdict, [])
         if verdict != "equal" and known is not None and len(examples) < SHOWN_KEYS:
             examples.append(key)
             self.keys[key] = known
 
     def wait(self, since: float, deadline: float) -> None:
-        """Wait until the state has moved, at most until the deadline; pauses limit the looks."""
-        pause = max(_SHORTEST_PAUSE, (deadline - since) / MOST_LOOKS)
+        """Wait until the state has moved, at most until the deadline; pauses limit the passes."""
+        pause = max(_SHORTEST_PAUSE, (deadline - since) / MOST_PASSES)
         name = require_state(self.work.stream).name
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(pause, left))
@@ -192,14 +192,14 @@ class _Check:
             self._decide(key, judge(suspect, now, waiting=is_waiting))
 
     def _count(self, batches: Iterator[list[Keyed]], what: str) -> Iterator[list[Keyed]]:
-        rows, told = 0, time.monotonic()
+        rows, reported = 0, time.monotonic()
         for batch in batches:
             rows += len(batch)
-            if time.monotonic() - told >= _TOLD_SECONDS:
-                told = time.monotonic()
-                self.tell(f"read {count_noun(rows, 'row')} of {what}")
+            if time.monotonic() - reported >= _PROGRESS_SECONDS:
+                reported = time.monotonic()
+                self.report(f"read {count_noun(rows, 'row')} of {what}")
             yield batch
-        self.tell(f"read {what}: {count_noun(rows, 'row')}")
+        self.report(f"read {what}: {count_noun(rows, 'row')}")
 
 
 def _strip(batches: Iterable[list[Keyed]]) -> Iterator[list[Row]]:
@@ -209,11 +209,11 @@ def _strip(batches: Iterable[list[Keyed]]) -> Iterator[list[Row]]:
 
 
 def verify_source(
-    work: Workspace, request: SourceCheckRequest, tell: Tell, *, shows_keys: bool = False
+    work: Workspace, request: SourceCheckRequest, report: Progress, *, shows_keys: bool = False
 ) -> SourceCheck:
     """Compare a state table with its source table; nothing is written.
 
-    `tell` receives lines about the progress.
+    `report` receives lines about the progress.
 
     Raises:
         IncompatibleTableError: the stream has no state table of a table of PostgreSQL.
@@ -222,28 +222,28 @@ def verify_source(
         ConfigurationError: the connection cannot be used, or may not read the table.
         DatabaseUnavailableError: the database did not answer, or refused the login.
     """
-    check = _begin(with_event_key(work), request, tell)
-    first, now = check.look_first()
+    check = _begin(with_event_key(work), request, report)
+    first, now = check.compare_all()
     started = time.monotonic()
     deadline = started + request.wait_seconds
     while check.suspects:
-        if check.looks > 1:
+        if check.passes > 1:
             if time.monotonic() >= deadline:
                 break
-            tell(_describe_wait(check, now, deadline))
+            report(_describe_wait(check, now, deadline))
             check.wait(started, deadline)
-        now = check.look_again()
+        now = check.compare_again()
     waiting = tuple(_list_waiting(check, now, request)) if check.suspects else ()
     check.finish(now, waiting)
     return _report(check, first, now, waiting, shows_keys=shows_keys)
 
 
-def _begin(work: Workspace, request: SourceCheckRequest, tell: Tell) -> _Check:
+def _begin(work: Workspace, request: SourceCheckRequest, report: Progress) -> _Check:
     """Find both tables and pair their columns."""
     stream, state = work.stream, require_state(work.stream)
     if stream.value.change_events is None:
         raise IncompatibleTableError(
-            f"stream {stream.stream}: its records are no change events, so its state table names "
+            f"stream {stream.stream}: its records are not change events, so its state table names "
             "no source table",
             "only streams with `transform: flatten_debezium` can be compared with their source; "
             f"`frazil audit {stream.stream}` compares the state with its changes",
@@ -257,7 +257,7 @@ def _begin(work: Workspace, request: SourceCheckRequest, tell: Tell) -> _Check:
         schema, name = _choose_table(request, origin, snapshot)
         source = snapshot.find_table(schema, name)
     pairings = _pair(stream, table, source)
-    return _Check(work, database, source, pairings, tell, request.table is not None)
+    return _Check(work, database, source, pairings, report, request.table is not None)
 
 
 def _choose_table(
@@ -275,7 +275,7 @@ def _choose_table(
     if not schema_ or not name_:
         raise ConfigurationError(
             f"stream {request.stream}: no row of the state names its source table",
-            "name it by `--table SCHEMA.NAME`",
+            "pass `--table SCHEMA.NAME`",
         )
     if database not in {None, snapshot.database}:
         raise ConfigurationError(
@@ -309,7 +309,8 @@ def _list_waiting(check: _Check, now: Reading, request: SourceCheckRequest) -> I
         yield f"a wait of less than {LEAST_STILL_SECONDS:.0f} s shows no standstill"
     if is_ahead(now):
         yield "the state is ahead of this server: it is a standby that lags, or another server"
-    status = read_state_status(work.store, work.stream)
+    tables = (work.stream.table.name, require_state(work.stream).name)
+    status = read_state_status(work.stream, *(TableView(work.store, name) for name in tables))
     if status.problem or status.behind_since:
         yield status.text
     yield from _list_unread(work)
@@ -340,7 +341,7 @@ def _list_unread(work: Workspace) -> Iterator[str]:
 
 def _report(
     check: _Check,
-    first: FirstLook,
+    first: FirstPass,
     now: Reading,
     waiting: tuple[str, ...],
     *,
@@ -368,7 +369,7 @@ def _report(
         source_rows=first.source_rows,
         state_rows=first.state_rows + first.duplicates,
         counts=counts,
-        looks=check.looks,
+        passes=check.passes,
         lsn=format_lsn(now.lsn),
         position=None if now.position is None else format_lsn(now.position),
         sequence=stream.sequence,

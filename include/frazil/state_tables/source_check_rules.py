@@ -1,6 +1,6 @@
 """Decide whether a key that differs from its source is wrong or in motion; pure functions.
 
-Positions are those of PostgreSQL's log (LSN). At each look the state is read first, then the
+Positions are those of PostgreSQL's log (LSN). In each pass the state is read first, then the
 source, each at one snapshot: so the state is never newer than the source, unless that is a standby.
 A state whose position has passed an LSN has folded every transaction that was committed up to it.
 """
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     parts: tuple[bytes, ...] = ()
 
 
-class Look(NamedTuple):
+class RowPair(NamedTuple):
     """Both sides of a key at one time; None is no row."""
 
     source: Row | None
@@ -72,19 +72,19 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Suspect:
-    """A key that differed at each look so far; each side has not changed since a reading."""
+    """A key that differed in each pass so far; each side has not changed since a reading."""
 
-    look: Look
+    pair: RowPair
     source_since: Reading
     state_since: Reading
     has_moved: bool = False
 
-    def look_again(self, look: Look, now: Reading) -> "Suspect":
-        """Return the suspect after another look."""
-        same_source = _is_same(self.look.source, look.source)
-        same_state = _is_same(self.look.state, look.state)
+    def compare_again(self, pair: RowPair, now: Reading) -> "Suspect":
+        """Return the suspect after another pass."""
+        same_source = _is_same(self.pair.source, pair.source)
+        same_state = _is_same(self.pair.state, pair.state)
         return Suspect(
-            look,
+            pair,
             self.source_since if same_source else now,
             self.state_since if same_state else now,
             self.has_moved or not (same_source and same_state),
@@ -119,18 +119,18 @@ def is_ahead(reading: Reading) -> bool:
 
 
 def judge(suspect: Suspect, now: Reading, *, waiting: bool) -> Verdict:
-    """Decide about a key after the last look; `waiting`: changes may not have arrived yet."""
-    if suspect.look.is_equal:
+    """Decide about a key after the last pass; `waiting`: changes may not have arrived yet."""
+    if suspect.pair.is_equal:
         return "equal"
     if is_proven(suspect, now):
-        return suspect.look.finding
+        return suspect.pair.finding
     if not waiting and now.at - suspect.since.at >= LEAST_STILL_SECONDS:
-        return suspect.look.finding
+        return suspect.pair.finding
     return "in_motion" if suspect.has_moved else "behind"
 
 
 @dataclass
-class FirstLook:
+class FirstPass:
     """The digests of all state rows, with which the rows of the source are compared in batches.
 
     It holds about 41 bytes for each row of the state, and the differing keys up to a limit.
@@ -146,10 +146,10 @@ class FirstLook:
     repeated: int = 0
     equal: int = 0
     unchecked: int = 0
-    suspects: dict[bytes, Look] = field(default_factory=dict)
+    suspects: dict[bytes, RowPair] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, rows: Iterable[list[Row]]) -> "FirstLook":
+    def read(cls, rows: Iterable[list[Row]]) -> "FirstPass":
         """Read the state; rows with the key of another row are counted, and left out."""
         parts = [_pack(batch) for batch in rows if batch]
         keys, values, versions = (
@@ -191,7 +191,7 @@ class FirstLook:
         for index in np.flatnonzero(~is_equal).tolist():
             place = int(inside[index])
             state = self._state_row(place) if is_known[index] else None
-            if self._suspect(batch[index].key, Look(batch[index], state)):
+            if self._suspect(batch[index].key, RowPair(batch[index], state)):
                 found.append(index)
         return found
 
@@ -199,7 +199,7 @@ class FirstLook:
         """Add the rows of the state that the source lacks to the suspects."""
         for place in np.flatnonzero(~self._is_met).tolist():
             state = self._state_row(place)
-            self._suspect(state.key, Look(None, state))
+            self._suspect(state.key, RowPair(None, state))
 
     def _state_row(self, place: int) -> Row:
         key, row = (
@@ -207,14 +207,14 @@ class FirstLook:
         )
         return Row(key, row, int(self._versions[place]))
 
-    def _suspect(self, key: bytes, look: Look) -> bool:
+    def _suspect(self, key: bytes, pair: RowPair) -> bool:
         if key in self.suspects:
-            self.repeated += look.state is None
+            self.repeated += pair.state is None
             return False
         if len(self.suspects) >= MOST_SUSPECTS:
             self.unchecked += 1
             return False
-        self.suspects[key] = look
+        self.suspects[key] = pair
         return True
 
 
@@ -233,10 +233,10 @@ def _equals(
     return np.asarray(column[places] == given, dtype=np.bool_)
 
 
-def find_differing_parts(look: Look) -> Iterator[int]:
+def find_differing_parts(pair: RowPair) -> Iterator[int]:
     """Yield the indexes of the values that differ, of a key that has a row on both sides."""
-    if look.source is not None and look.state is not None:
-        pairs = zip(look.source.parts, look.state.parts, strict=True)
+    if pair.source is not None and pair.state is not None:
+        pairs = zip(pair.source.parts, pair.state.parts, strict=True)
         yield from (index for index, (ours, theirs) in enumerate(pairs) if ours != theirs)
 
 

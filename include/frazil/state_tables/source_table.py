@@ -86,7 +86,7 @@ class SourceSnapshot:
     """One read-only transaction; all its answers are of the LSN at which it began."""
 
     def __init__(self, connection: Any, name: str) -> None:  # noqa: ANN401 - it has no stubs
-        """Take the snapshot."""
+        """Begin the transaction."""
         self._connection = connection
         self._name = name
         self._cursors = count(1)
@@ -113,12 +113,11 @@ class SourceSnapshot:
         if not found:
             raise TargetError(
                 f"{said} does not exist",
-                "correct the database (`schema`) of the connection, or name the table by "
-                "`--table SCHEMA.NAME`",
+                "correct the database (`schema`) of the connection, or pass `--table SCHEMA.NAME`",
             )
         oid, schema, name, kind, is_filtered, may_read = found[0]
         if kind not in {_PLAIN, _PARTITIONED}:
-            raise TargetError(f"{said} is not a table", "name the table by `--table SCHEMA.NAME`")
+            raise TargetError(f"{said} is not a table", "pass `--table SCHEMA.NAME`")
         if not may_read:
             grant = f"GRANT USAGE ON SCHEMA {schema} TO …; GRANT SELECT ON {schema}.{name} TO …"
             raise ConfigurationError(f"{said}: user {self.user} may not read it", f"`{grant}`")

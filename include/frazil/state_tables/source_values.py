@@ -146,7 +146,7 @@ def pair_columns(
         if name not in found:
             raise IncompatibleTableError(
                 f"column {name} of the key cannot be compared: {skipped.get(name, 'unknown')}",
-                "name the source table by --table, or correct value.columns in the stream file",
+                "pass `--table SCHEMA.NAME`, or correct value.columns in the stream file",
             )
     skipped |= _list_unread(columns, by_name)
     values = tuple(pairing for name, pairing in found.items() if name not in ids)

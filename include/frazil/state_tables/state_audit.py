@@ -154,7 +154,7 @@ def _read_folded(stream: Stream, changes: Table, position: MergePosition, state:
 
 
 def _rename_lacks(folded: pa.Table, names: Mapping[str, Sequence[str]]) -> pa.Table:
-    """Give the columns that events lack the names that the state has for them."""
+    """Rename the columns that events lack to the names in the state."""
     lists = folded[UNAVAILABLE].to_pylist()
     lacks = [each and [new for n in each for new in names.get(n, [n])] for each in lists]
     column = pa.array(lacks, folded.schema.field(UNAVAILABLE).type)

@@ -15,7 +15,6 @@ from frazil.errors import (
     MergeHaltedError,
     StreamFileError,
 )
-from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.live_files import Flags, count_live_rows
 from frazil.iceberg.row_changes import RowsToDelete, collect_offsets, find_rows
 from frazil.iceberg.table_schema import to_columns
@@ -89,26 +88,22 @@ class StateStatus(Report):
         return f"{batches} not merged ({changes}), behind since {since}"
 
 
-def read_state_status(
-    store: TableStore, stream: Stream, changes: TableView | None = None
-) -> StateStatus:
+def read_state_status(stream: Stream, changes: TableView, state: TableView) -> StateStatus:
     """Compare a state table with its change table; problems are part of the result."""
-    name = require_state(stream).name
     try:
-        status = read_merge_lag(changes or TableView(store, stream.table.name), stream)
-        state = None if status.problem else store.find(name)
-        if state is None:
+        status = read_merge_lag(stream, changes, state)
+        if status.problem or state.found is None:
             return status
         found = {
-            "rows": count_live_rows(state),
-            "other_partitions": _compare_partitions(state, stream),
+            "rows": count_live_rows(state.found),
+            "other_partitions": _compare_partitions(state.found, stream),
         }
         return status.model_copy(update=found)
     except FrazilError as error:
-        return StateStatus(table=name, problem=error.facts, next_step=error.next_step)
+        return StateStatus(table=state.name, problem=error.facts, next_step=error.next_step)
 
 
-def read_merge_lag(changes: TableView, stream: Stream) -> StateStatus:
+def read_merge_lag(stream: Stream, changes: TableView, state: TableView) -> StateStatus:
     """Compare a state table with its change table by their ledgers alone, without its rows.
 
     What halts the merge is part of the result.
@@ -116,7 +111,7 @@ def read_merge_lag(changes: TableView, stream: Stream) -> StateStatus:
     Raises:
         UnavailableError: catalog or storage did not answer.
     """
-    state = TableView(changes.store, require_state(stream).name)
+    state.load()  # before its changes: a merge may be published meanwhile
     if changes.found is None:
         return StateStatus(table=state.name)
     merged = position = None

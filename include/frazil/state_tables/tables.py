@@ -196,7 +196,7 @@ def _coordinates(ids: Iterator[int]) -> StructType:
 
 
 def _begin(work: Workspace, name: str) -> None:
-    """Give a new state table its first snapshot, which staging branches need."""
+    """Commit the first snapshot of a new state table, which staging branches need."""
     table = work.store.load(name)
     if table.current_snapshot() is None:
         extra = {keys.STREAM: work.stream.stream}
@@ -204,7 +204,7 @@ def _begin(work: Workspace, name: str) -> None:
 
 
 def _follow_changes(state: TableView, stream: Stream, changes: Schema) -> TableView:
-    """Give the state table the columns of its change table, in one commit with the field ids.
+    """Add the columns of the change table to the state table, in one commit with the field ids.
 
     Raises:
         MergeHaltedError: a column of the key would be a new one, which rows lack, or one has the

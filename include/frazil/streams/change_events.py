@@ -96,8 +96,8 @@ def find_row_type(name: str, parameters: Mapping[str, object]) -> Primitive | No
     return Primitive("decimal", (precision, scale)) if fits else Primitive("string")
 
 
-def refuse_fields(columns: Mapping[str, str], fields: Collection[str], *path: str) -> None:
-    """Refuse columns that read fields which Frazil itself writes into a flattened value.
+def validate_field_names(columns: Mapping[str, str], fields: Collection[str], *path: str) -> None:
+    """Check that no column reads a field which Frazil itself writes into a flattened value.
 
     Raises:
         FieldError: there is one; `path` leads to the columns.

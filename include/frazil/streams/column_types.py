@@ -392,6 +392,16 @@ def quote_name(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def write_text(text: str) -> str:
+    """Write a text as a literal that means the same under all settings of Spark's parser.
+
+    Texts with backslashes, quotes, `${…}` or control characters, which depend on settings, are
+    written as UTF-8 in hexadecimal.
+    """
+    plain = text.isprintable() and not set(text) & set("'\\$")
+    return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
 def to_spark_ddl(column_type: ColumnType) -> str:
     """Return the Spark type as DDL."""
     match column_type:

@@ -364,7 +364,7 @@ class Stream(Section):
             raise FieldError(("route", "field"), reason + ", ".join(texts))
 
     def _validate_state_table(self) -> None:
-        """Check the options of a state table, and what does not know state tables yet."""
+        """Check the options of a state table, and refuse those that do not support one yet."""
         table = self.table
         if table.state is None:
             chosen = list_chosen(self)
@@ -376,7 +376,7 @@ class Stream(Section):
             ("errors", "tolerance"): self.errors.tolerance in {"all", "invalid_data"},
         }
         for place in (each for each, is_set in refused.items() if is_set):
-            raise FieldError(place, "not with `mode: upsert`: keys would get older rows")
+            raise FieldError(place, "not with `mode: upsert`: a key would keep an older row")
         if self.order == "kafka" and len(self.source.names) > 1:
             reason = "offsets of several topics have no order: use `{sequence_by: [column]}`"
             raise FieldError(("order",), reason)

@@ -66,6 +66,11 @@ class PartitionField:
                 return f"{column}_{'bucket' if self.transform == 'bucket' else 'trunc'}"
         return f"{column}_{self.transform}"
 
+    @property
+    def has_column_name(self) -> bool:
+        """Return whether it has the name of its column, as only an identity may."""
+        return self.transform == "identity" and self.name == self.column
+
 
 def validate_layout(
     partition_by: Sequence[str], sort_by: Sequence[str], columns: tuple[Column, ...]
@@ -108,6 +113,16 @@ def name_source(text: str) -> str:
     return (match[2] or match[4]) if match else ""
 
 
+def list_own_names(partition_by: Sequence[str]) -> frozenset[str]:
+    """Return the names of partition fields that are not their column's, in lower case.
+
+    Raises:
+        ValueError: a syntax error.
+    """
+    fields = map(_split, partition_by)
+    return frozenset(each.name.lower() for each in fields if not each.has_column_name)
+
+
 def parse_partition_field(
     text: str, columns: tuple[Column, ...], before: Sequence[PartitionField] = ()
 ) -> PartitionField:
@@ -118,18 +133,9 @@ def parse_partition_field(
             column's type, or a field name that another field or column has, which Spark
             cannot load.
     """
-    match = _CALL.match(text)
-    if match is None:
-        message = (
-            f"{text!r} is not a partition transform; examples: day(ts), bucket(id, 16), carrier"
-        )
-        raise ValueError(message)
-    transform, argument, width, bare = match.groups()
-    field = PartitionField(
-        (transform or "identity").lower(), argument or bare, int(width) if width else None
-    )
+    field = _split(text)
     if field.transform not in ALLOWED_TYPES:
-        message = f"unknown transform {transform!r}; known: {', '.join(ALLOWED_TYPES)}"
+        message = f"unknown transform {field.transform!r}; known: {', '.join(ALLOWED_TYPES)}"
         raise ValueError(message)
     if (field.width is not None) != (field.transform in {"bucket", "truncate"}):
         message = f"{text!r}: bucket and truncate have a width, other transforms have none"
@@ -148,6 +154,19 @@ def parse_partition_field(
         _validate_distinct_types(field, column_type, columns, before)
     _validate_parents(field, columns)
     return field
+
+
+def _split(text: str) -> PartitionField:
+    match = _CALL.match(text)
+    if match is None:
+        message = (
+            f"{text!r} is not a partition transform; examples: day(ts), bucket(id, 16), carrier"
+        )
+        raise ValueError(message)
+    transform, argument, width, bare = match.groups()
+    return PartitionField(
+        (transform or "identity").lower(), argument or bare, int(width) if width else None
+    )
 
 
 def _validate_parents(field: PartitionField, columns: tuple[Column, ...]) -> None:
@@ -204,9 +223,8 @@ def _validate_field_name(
     if same is not None:
         message = f"{field.text!r} and {same.text!r} would both be named {field.name}"
         raise ValueError(message + (", in any case of its letters" * (same.name != field.name)))
-    is_own = field.transform == "identity" and field.name == field.column
     taken = {each.lower(): each for each in (KAFKA_COLUMN, *(c.name for c in columns))}
-    if not is_own and name in taken:
+    if not field.has_column_name and name in taken:
         other = "the name of a column"
         if taken[name] != field.name:
             other += f" in another case, {taken[name]}"

@@ -154,7 +154,7 @@ The properties of Iceberg and PyIceberg, and what `properties` may set. A file w
 refused before anything is written. If another program sets such a value in the table, the stream
 halts where no batch could be written, and `frazil readiness` warns otherwise. A compression level
 is possible with `zstd` only. Properties that are not listed belong to other programs; Frazil sets
-them, and does not read them. A listed name in other letters (`Write.Format.Default`) is refused, as
+them, and does not read them. A listed name in another case (`Write.Format.Default`) is refused, as
 is a property of a column (`….column.…`) that the table does not have: both would have no effect.
 
 | property | |

@@ -27,7 +27,7 @@ from frazil.streams.change_events import (
     ChangeEvents,
     Decimals,
     Truncate,
-    refuse_fields,
+    validate_field_names,
 )
 from frazil.streams.column_types import (
     Column,
@@ -94,7 +94,7 @@ def _write_column(given: object) -> object:
 def _validate_columns(columns: dict[str, str]) -> dict[str, str]:
     """Return the texts of columns that can be parsed and differ."""
     validate_distinct_fields(tuple(_parse_column(*entry) for entry in columns.items()))
-    refuse_fields(columns, {REST_FIELD})
+    validate_field_names(columns, {REST_FIELD})
     return columns
 
 
@@ -224,7 +224,7 @@ class Value(Section):
     @model_validator(mode="after")
     def _rest_is_a_further_column(self) -> "Value":
         if self.change_events is not None or self.rest is not None:
-            refuse_fields(self.columns, RESERVED_FIELDS, "columns")
+            validate_field_names(self.columns, RESERVED_FIELDS, "columns")
         if self.rest is None:
             return self
         is_read_by_workers = self.convert == "json" or self.change_events is not None

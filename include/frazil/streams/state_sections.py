@@ -232,8 +232,8 @@ def _validate_event_table(options: StateOptions, chosen: Collection[str]) -> Non
     for index, name in enumerate(options.sequence):
         if name not in fitting:
             reason = (
-                f"{name} is in no delete, which has the columns of the key only: "
-                f"one of {', '.join(fitting)}, or `order: kafka`; then `frazil merge --rebuild`"
+                f"a delete has only the columns of the key, so it lacks {name}; use one of "
+                f"{', '.join(fitting)}, or `order: kafka`, then run `frazil merge STREAM --rebuild`"
             )
             raise FieldError(("order", "sequence_by", index), reason)
 

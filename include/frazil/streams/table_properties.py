@@ -328,7 +328,7 @@ def validate_properties(properties: Mapping[str, str]) -> None:
 
     Raises:
         FieldError: a property is reserved, its value would make later steps fail, or its name is
-            that of another one in other letters, so that no engine would read it.
+            that of another one in another case, so that no engine would read it.
     """
     for key in properties:
         problem = _explain_name(key)

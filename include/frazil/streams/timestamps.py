@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def refuse_boolean(given: object) -> object:
+def validate_not_boolean(given: object) -> object:
     """Return what is given for a number; a boolean would be read as 1 or 0.
 
     Raises:
@@ -37,8 +37,8 @@ def refuse_boolean(given: object) -> object:
     return given
 
 
-Number = Annotated[float, BeforeValidator(refuse_boolean)]
-Whole = Annotated[int, BeforeValidator(refuse_boolean)]
+Number = Annotated[float, BeforeValidator(validate_not_boolean)]
+Whole = Annotated[int, BeforeValidator(validate_not_boolean)]
 Count = Annotated[Whole, Field(le=2**63 - 1)]
 Megabytes = Annotated[Whole, Field(le=1_000_000)]
 Seconds = Annotated[Whole, Field(le=1_000_000_000)]

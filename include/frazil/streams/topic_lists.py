@@ -54,8 +54,8 @@ def require_topic_name(name: str) -> str:
     """
     if name in {".", ".."} or not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         message = (
-            "no topic has this name: names have letters, digits, `.`, `_` and `-`, and `.` and "
-            "`..` alone are none"
+            "no topic has this name: names have letters, digits, `.`, `_` and `-`, and are not "
+            "`.` or `..`"
         )
         raise ValueError(message)
     return name

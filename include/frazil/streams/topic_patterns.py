@@ -212,16 +212,16 @@ def _find_collisions(named: Sequence[TopicStream]) -> Iterator[Refusal]:
             together = frozenset(each.topic for each in members)
             if len(members) > 1 and together not in seen:
                 seen.add(together)
-                yield _refuse(f"{kind} {name}", members)
+                yield _make_refusal(f"{kind} {name}", members)
 
 
-def _refuse(shared: str, members: Sequence[TopicStream]) -> Refusal:
+def _make_refusal(shared: str, members: Sequence[TopicStream]) -> Refusal:
     begun = [each for each in members if each.has_begun]
     owner = begun[0] if len(begun) == 1 else None
     refused = [each for each in members if each is not owner]
     topics = " and ".join(each.topic for each in members)
     outcome = (
-        f"{owner.topic} goes on, which table {owner.table} records"
+        f"{owner.topic} goes on, because table {owner.table} has its rows"
         if owner
         else "none of them has a stream"
     )

@@ -1,1 +1,4 @@
-"""The checks of `frazil doctor`: this machine and its stack, and the connections of streams."""
+"""The checks of `frazil doctor`: this machine and its stack, and the connections of streams.
+
+`doctor` runs them all. May import what `frazil_cli` may.
+"""

@@ -244,7 +244,7 @@ def check_pools(settings: StackSettings, streams: Sequence["Stream"]) -> Iterato
     except FrazilError as error:
         yield failed("Pools", error)
         return
-    detail = f"missing in Airflow: {', '.join(missing)}; their tasks would wait for ever"
+    detail = f"missing in Airflow: {', '.join(missing)}; their tasks would never start"
     yield Check(
         "Pools",
         not missing,

@@ -16,7 +16,7 @@ from frazil_spark.decode.json_parts import Json
 HEADER_BYTES = 5
 MALFORMED = "malformed_avro"
 MOST_EMPTY_ITEMS = 10_000
-"""Items of an array that have no bytes, such as nulls: no payload ends before they do."""
+"""Most items without bytes, such as nulls, in an array: a short payload may claim billions."""
 _INT_BITS, _LONG_BITS = 32, 64
 _FLOAT_DIGITS = range(6, 10)
 """With nine digits every 32-bit float has a text of its own."""

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from frazil.quality.sql import write_text
 from frazil.schemas.column_decoding import is_narrow_decimal
 from frazil.schemas.text_grammar import is_plain_decimal
 from frazil.streams.column_types import (
@@ -23,12 +22,13 @@ from frazil.streams.column_types import (
     Primitive,
     StructType,
     quote_name,
+    write_text,
 )
 from frazil_spark.decode.frame import find_bytes
 
 _SHORT_TEXT = '"(?!-?[0-9]{1,19}(?:[.][0-9]{1,18})?")'
 _SHORT_NUMBER = "-?[0-9.]{1,11}+[^0-9.eE]"
-"""What most records have: the pattern of suspects leaves it at once."""
+"""Numbers that most records have: the pattern of suspects rejects them at the first character."""
 _SUSPECT = (
     rf"(?!{_SHORT_NUMBER})(?:{_SHORT_TEXT}"
     r"|-?[0-9.]++[eE][+-]?[0-9]{2}|-?[0-9.]{12,20}+[eE]-|-?[0-9.]{21})"

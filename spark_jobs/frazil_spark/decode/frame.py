@@ -68,7 +68,7 @@ class DecodeOptions:
     has_rest: bool = False
     limits: RowLimits = NO_LIMITS
     sample_step: int = 1
-    """One of so many records is looked through for unmapped fields."""
+    """One of this many records is searched for unmapped fields."""
 
     @property
     def has_payload(self) -> bool:

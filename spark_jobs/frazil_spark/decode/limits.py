@@ -6,9 +6,9 @@ from dataclasses import replace
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.ingest.messages import RowLimits
-from frazil.quality.sql import quote_name, write_text
 from frazil.schemas.column_decoding import value_path
 from frazil.streams.change_events import DELETE_OPERATIONS, UPSERT_OPERATIONS
+from frazil.streams.column_types import quote_name, write_text
 from frazil_spark.decode.frame import GOOD, INVALID, Decoded
 
 _BEYOND = "_frazil_beyond"

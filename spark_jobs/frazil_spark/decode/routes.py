@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.quality.sql import write_text
 from frazil.schemas.column_decoding import value_path
+from frazil.streams.column_types import write_text
 from frazil.streams.routes import Route
 from frazil_spark.decode.frame import GOOD, Decoded
 

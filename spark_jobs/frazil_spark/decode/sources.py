@@ -111,7 +111,7 @@ def select_in_ranges(given: pa.Table, request: StageRequest) -> pa.Table:
 
 
 def join_runs(first: Runs, second: Runs) -> Runs:
-    """Return the runs of both."""
+    """Return all runs of two sets, by topic and partition."""
     joined: Runs = {}
     for topics in (first, second):
         for topic, parts in topics.items():

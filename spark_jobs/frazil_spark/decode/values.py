@@ -12,7 +12,6 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from frazil.quality.sql import write_text
 from frazil.schemas.column_decoding import (
     RECORD,
     convert_sql,
@@ -30,6 +29,7 @@ from frazil.streams.column_types import (
     parse_column,
     quote_name,
     to_spark_ddl,
+    write_text,
 )
 from frazil_spark.decode.decimals import find_misread_decimals
 from frazil_spark.decode.flat_values import (

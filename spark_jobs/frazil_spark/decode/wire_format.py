@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from frazil.schemas.avro import MARK, MARK_FIELD
 from frazil.schemas.wire_format import UNDECIDED, Part, SchemaDecode, WireFormat
+from frazil.streams.column_types import write_text
 from frazil_spark.decode import protobuf
 from frazil_spark.decode.protobuf import MessageSpec, read_messages
 
@@ -151,7 +152,7 @@ class WireFrame:
     def refusal_sql(self, index: int) -> str:
         """Write the SQL of a refused schema's reason (0) or detail (1)."""
         cases = "".join(
-            f"WHEN {schema.schema_id} THEN '{_escape(schema.refusal[index])}' "
+            f"WHEN {schema.schema_id} THEN {write_text(schema.refusal[index])} "
             for schema in self.wire.schemas
             if schema.refusal is not None
         )
@@ -243,14 +244,10 @@ def _join_set(value: str) -> str:
 
 def _name_mismatches(schema: SchemaDecode) -> str:
     return ", ".join(
-        f"CASE WHEN coalesce({condition}, false) THEN '{name} has a wrong form' END"
+        f"CASE WHEN coalesce({condition}, false) THEN {write_text(f'{name} has a wrong form')} END"
         for name, condition in schema.mismatches.items()
     )
 
 
 def _join(conditions: list[str]) -> str:
     return " OR ".join(f"coalesce({condition}, false)" for condition in conditions) or "false"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 DOUBTFUL = "_frazil_doubtful"
 MAX_SPLITS = 16
-"""Splits of a batch around refused records; what is unread after so many is left to Spark."""
+"""Most splits of a batch around refused records; Spark reads what is left after them."""
 
 _SHORT_BYTES = 1000
 _PIECE_BYTES = 65_536

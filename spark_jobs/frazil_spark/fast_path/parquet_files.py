@@ -39,7 +39,7 @@ class FileSpec:
     counted_columns: tuple[str, ...]
     """Columns of fast-path rows that Spark's counters read."""
     sample_step: int = 1
-    """One of so many offsets is sampled: Spark gets its value, to find unmapped fields."""
+    """One of this many offsets is sampled: Spark gets its value, to find unmapped fields."""
     preaggregation: PreaggregationSpec | None = None
     """How rows are grouped; without it Spark gets every row."""
     partitions: tuple[tuple[str, str], ...] = ()

@@ -128,7 +128,7 @@ def test_an_error_of_no_known_kind_ends_with_a_next_step(
 
     out, err = capsys.readouterr()
     assert f"Unexpected: {type(error).__name__} at " in err
-    assert "Next: try again, and check this machine by `frazil doctor`; with FRAZIL_DEBUG=1" in err
+    assert "Next: try again, and check this machine with `frazil doctor`; FRAZIL_DEBUG=1" in err
     assert ("Traceback" in err) is (debug == "1")
     assert "Aborted" not in out + err
 

@@ -185,5 +185,5 @@ def test_suites_are_checked_beside_the_stream_files(
 
     assert [code for code, _ in told] == [1, 1, 1]
     assert "No such file" in told[0][1]
-    assert "'nonsense' is no expectation" in told[1][1]
+    assert "'nonsense' is not an expectation" in told[1][1]
     assert "the stream has no such column" in told[2][1]

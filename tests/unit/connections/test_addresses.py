@@ -187,7 +187,11 @@ def test_an_address_is_whole(
             "a password in the address of s3.proxy-uri",
         ),
         ("catalog", {"extra": WEB | {"uri": "http://c", "catalog": "spark_catalog"}}, "name"),
-        ("catalog", {"extra": SQL | {"uri": "postgresql://u:planted@h:x/db"}}, "no address of a"),
+        (
+            "catalog",
+            {"extra": SQL | {"uri": "postgresql://u:planted@h:x/db"}},
+            "not the address of a",
+        ),
         ("catalog", {"extra": {"type": "glue", "client.access-key-id": "a"}}, "client.access-key"),
         ("catalog", {"extra": WEB | {"uri": "http://c", "adls.sas-token": "s"}}, "an account"),
         (
@@ -205,7 +209,7 @@ def test_an_address_is_whole(
             "that are there twice: sslmode",
         ),
         ("kafka", {"host": "k", "uri": "kafka://k"}, "unknown fields: uri"),
-        ("catalog", {"login": "u", "extra": SQL}, "no address of a database"),
+        ("catalog", {"login": "u", "extra": SQL}, "not the address of a database"),
         ("catalog", {"extra": {"type": "dynamodb", "warehouse": "s3://w"}}, "not supported"),
     ],
 )

@@ -39,4 +39,4 @@ def test_a_file_that_can_never_be_read_is_a_storage_error_that_says_what_was_don
     with pytest.raises(StorageError, match="publishing batch b: ") as caught:
         retry_commit("publishing batch b", refuse(times=MAX_ATTEMPTS))
 
-    assert "if the catalog gives out the keys" in caught.value.next_step
+    assert "if the catalog issues the keys" in caught.value.next_step

@@ -44,7 +44,7 @@ def test_a_table_of_another_format_is_named(
 
     monkeypatch.setattr(store.catalog, "load_table", refuse)
 
-    with pytest.raises(IncompatibleTableError, match="of catalog lake is no Iceberg table"):
+    with pytest.raises(IncompatibleTableError, match="of catalog lake is not an Iceberg table"):
         store.find("a.b")
 
 

@@ -166,7 +166,7 @@ def test_only_one_search_on_a_machine_may_end_the_server(run: Run, tmp_path: Pat
         fcntl.flock(other, fcntl.LOCK_EX)
         error = run.fail(SparkUnavailableError)
 
-    assert "Another stream searches" in error.facts
+    assert "Another stream is searching" in error.facts
     assert run.engine.jobs == {"stage_batch": 2}
     run.publish()
     run.require_exact((0, 7))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pyiceberg.types import StringType
-from support.lake import Lake, append, make_state, make_stream, rows_of
+from support.lake import Lake, append, load_with_history, make_state, make_stream, rows_of
 from support.publish_steps import FIVE, empty_stage, roll_back
 from support.scripted_catalog import overtaken_by
 
@@ -23,7 +23,6 @@ from frazil.iceberg.branches import (
     name_branch,
 )
 from frazil.iceberg.commit_retry import CommitConflictError
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.bootstrap import new_table
 from frazil.ledger.recovery_point import keys

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -81,6 +81,21 @@ def test_replaced_changes_leave_and_all_audits_hold(lake: Dated, by: str) -> Non
     position = find_position(TableView(lake.store, lake.state_name).history, "orders")
     assert plan_merge(lake.history, lake.stream, position) is None
     assert lake.expire("again").trimmed == 0
+
+
+@pytest.mark.parametrize("further", [(Change(6, "c", 90, "young"), Change(6, "u", 95, "younger"))])
+def test_a_dry_run_counts_changes_of_expired_keys_once(lake: Dated) -> None:
+    expiring = lake.stream.model_copy(
+        update={"maintenance": lake.stream.maintenance.model_validate(EXPIRE["maintenance"])}
+    )
+    both = replace(lake, stream=expiring)
+
+    preview = both.expire("look", dry_run=True)
+
+    report = both.expire()
+    assert (preview.rows, preview.trimmed) == (report.rows, report.trimmed) == (3, 1)
+    assert lake.changes_left() == [(1, 0), (1, 3), (1, 4), (1, 5)]
+    assert both.find_wrong() == []
 
 
 def test_a_state_behind_batches_is_trimmed_also_where_its_position_is_expired(lake: Dated) -> None:
@@ -302,7 +317,7 @@ def test_an_open_dead_letter_of_change_events_holds_the_trimming_for_a_while(
 
     assert lake.changes_left() == [(0, 4)]
     assert (held.held_by, released.held_by) == (("orders:0:2",), ())
-    assert "before the open dead letters orders:0:2, which may need" in held.text
+    assert "read since the open dead letters orders:0:2 are kept" in held.text
     lake.close()
 
 
@@ -326,7 +341,7 @@ def test_an_old_batch_of_change_events_that_is_not_merged_keeps_what_it_may_need
         lake.put_state([], lake.position(COUNTS))
         merged = lake.expire("later")
 
-    assert "1 old batch of change events are not merged" in report.text
+    assert "old batches of change events that are not merged: 1;" in report.text
     assert "`frazil merge orders` first" in report.text
     assert (merged.waiting, (0, 0) in lake.changes_left()) == (0, True)
     lake.close()

@@ -400,7 +400,7 @@ def test_every_ref_of_other_tools_is_named_with_what_ends_it(
     assert drop.format("tag eoy-2025") in text
     assert "ALTER TABLE demo.orders DROP TAG `eoy-2025`\n" in text
     assert "tag frazil_before is not erased, and keeps its snapshots until its maximum" in text
-    assert "h at the earliest, and later those of these refs:" in text
+    assert "h at the earliest; these refs keep theirs longer:" in text
     assert text.count("is not erased") == 3
     assert "1 staging branch not published yet" in text
 

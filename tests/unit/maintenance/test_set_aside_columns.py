@@ -313,7 +313,7 @@ def test_rows_whose_earlier_time_is_no_time_are_told(tmp_path: Path) -> None:
 
     assert (done.rows, changed.rows()) == (1, {0, 1, 3})
     assert (planned.undated, done.undated, done.other_columns) == (1, 0, ("at_v0",))
-    told = "1 row without at stay: the time may be in at_v0, set aside when the type"
+    told = "rows without at that stay: 1; the time may be in at_v0, set aside when the type"
     assert told in planned.text
     changed.lake.close()
 
@@ -328,7 +328,7 @@ def test_a_column_whose_proof_is_lost_is_named_and_not_searched(
 
     assert changed.rows() == {0, 1, 2, 3, 5}
     assert "customer_v0 may have been set aside when the type of customer changed" in text
-    assert "to erase by it, give customer_v0=VALUE by --key" in text
+    assert "to erase by it, pass --key customer_v0=VALUE" in text
 
 
 def test_whole_keys_whose_proof_is_lost_are_never_told_to_be_given_in_part(
@@ -340,7 +340,7 @@ def test_whole_keys_whose_proof_is_lost_are_never_told_to_be_given_in_part(
 
     text = run(work, keys_file=str(file)).text
 
-    assert "give a CSV file by --keys-file whose first line is shop,customer_v0" in text
+    assert "pass --keys-file with a CSV file whose first line is shop,customer_v0" in text
     assert "=VALUE by --key to erase" not in text
 
 
@@ -352,7 +352,7 @@ def test_advice_names_the_fields_of_a_form(
     with errors_of_forms():
         text = run(work, "customer=3").text
 
-    assert "to erase by it, give customer_v0=VALUE by keys" in text
+    assert "to erase by it, pass keys customer_v0=VALUE" in text
     assert "--" not in text.replace("--no-dry-run", "")
 
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.lake import Lake, make_state
+from support.lake import Lake, load_with_history, make_state
 
 from frazil.errors import ConfigurationError, HistoryCutError, SupersededError, TargetError
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.ingest.dead_letters import resolve_dead_letters
 from frazil.ledger.coordinates import NO_OFFSETS, Offsets
 from frazil.ledger.history import Span, Spans, Step, list_restarts, list_spans

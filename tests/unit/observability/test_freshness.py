@@ -294,8 +294,8 @@ def test_the_text_says_what_waits_since_when_and_by_which_limit() -> None:
     report = judge(facts_of(behind(13 * YEAR), ingest=700))
 
     assert report.text == (
-        "orders: not planned; 10 unread offsets, the oldest for 11 min 40 s (warn 3 min, fail "
-        "10 min); record timestamp 4745 d old (event time, not arrival); newest ingest 11 min "
+        "orders: not planned; 10 unread offsets, the oldest waiting for 11 min 40 s (warn 3 min, "
+        "fail 10 min); record timestamp 4745 d old (event time, not arrival); newest ingest 11 min "
         "40 s ago"
     )
     assert report.lag_offsets == 10
@@ -423,4 +423,6 @@ def test_what_stops_the_stream_itself_comes_before_its_state_table() -> None:
     report = judge(late)
 
     assert (report.cause, report.level, report.merge_clock_seconds) == ("not_planned", "fail", 800)
-    assert f"state table demo.state: {HALTED}, the oldest unmerged change for 13 min" in report.text
+    assert (
+        f"state table demo.state: {HALTED}, the oldest change not merged for 13 min" in report.text
+    )

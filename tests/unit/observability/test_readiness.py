@@ -104,7 +104,7 @@ LETTERS = DeadLetterReport(stream="orders", table="t", open=4, resolved=0, group
         (keeps(600), "alerts", "fail", "fails after"),
         (replace(GOOD, watch_age_seconds=None), "alerts", "warn", "it never ran on this machine"),
         (replace(GOOD, watch_age_seconds=7200.0), "alerts", "warn", "it last ran 2"),
-        (keeps(23 * 3600), "rollback", "warn", "may not have all records of it"),
+        (keeps(23 * 3600), "rollback", "warn", "may not have all of them"),
         (replace(GOOD, rollback_hours=0), "rollback", "warn", "possible for 0 h"),
         (replace(GOOD, is_compacted=True), "replay", "warn", "orders: compacted"),
         (replace(GOOD, stream=make_stream()), "expectations", "warn", "suite none"),

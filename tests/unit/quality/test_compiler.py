@@ -17,10 +17,10 @@ from frazil.quality.sql import (
     find_among,
     write_count,
     write_sum,
-    write_text,
     write_weighted_sum,
 )
 from frazil.quality.value_tests import NOT_ASCII
+from frazil.streams.column_types import write_text
 
 COLUMNS = {"a": "int", "b": "long", "c": "double", "s": "string", "x": "timestamp", "_kafka": "x"}
 INT, LONG, FLOAT = SqlColumn("a", "int"), SqlColumn("b", "long"), SqlColumn("c", "double")

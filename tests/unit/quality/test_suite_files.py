@@ -55,7 +55,7 @@ def test_the_hash_follows_the_content_and_not_its_layout(tmp_path: Path) -> None
         pytest.param({**NOT_NULL, "typ": 1}, "typ: unknown key", "kwargs", id="unknown key"),
         pytest.param(
             {"type": "expect_column_values_to_not_be_nul", "kwargs": {}},
-            "type: 'expect_column_values_to_not_be_nul' is no expectation",
+            "type: 'expect_column_values_to_not_be_nul' is not an expectation",
             "write 'expect_column_values_to_not_be_null'",
             id="misspelt type",
         ),

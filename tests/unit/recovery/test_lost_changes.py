@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from support.lake import Lake, make_state, make_stream
+from support.lake import Lake, load_with_history, make_state, make_stream
 
 from frazil.errors import ForeignRollbackError, TargetError
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once
-from frazil.iceberg.ledger_archive import archive_all_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_all_entries
 from frazil.ledger.authors import Author
 from frazil.ledger.recovery_point import find_recovery_point, keys
 from frazil.ledger.state import parse_hint

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ServerError
 from requests.exceptions import ReadTimeout
-from support.lake import Lake, Molds, make_stream, passed
+from support.lake import Lake, Molds, load_with_history, make_stream, passed
 from support.scripted_catalog import Answer, ScriptedCatalog, landed_then, overtaken_by, refused
 
 from frazil.errors import StageLostError, StageStaleError, TargetError
-from frazil.iceberg.ledger_archive import archive_new_entries, load_with_history
+from frazil.iceberg.ledger_archive import archive_new_entries
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.publishing import publish_batch
 from frazil.ledger.offsets import parse_offset_ranges

@@ -3,10 +3,9 @@
 from datetime import UTC, datetime
 
 import pytest
-from support.lake import Lake, make_state, make_stream
+from support.lake import Lake, load_with_history, make_state, make_stream
 
 from frazil.errors import ForeignRollbackError, NothingToDecideError, TargetError
-from frazil.iceberg.ledger_archive import load_with_history
 from frazil.kafka.cluster import PartitionOffsets, TopicFacts
 from frazil.ledger.offsets import OffsetRange
 from frazil.ledger.recovery_point import History, LedgerEntry, keys

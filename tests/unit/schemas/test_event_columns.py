@@ -161,10 +161,12 @@ class Captured:
     folder: Path
     table: Mapping[str, object]
     value: Mapping[str, object] = field(default_factory=dict)
+    key: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def work(self) -> Workspace:
-        stream = make_stream(value={**EVENTS, **self.value}, table={"name": "demo.t", **self.table})
+        value, table = {**EVENTS, **self.value}, {"name": "demo.t", **self.table}
+        stream = make_stream(value=value, key=dict(self.key), table=table)
         return Workspace(stream, self.folder, "test")
 
     def open(self) -> Workspace:
@@ -291,6 +293,42 @@ def test_a_field_with_the_name_of_an_added_column_is_refused_and_later_left_out(
     assert list_unfit_fields(value_payload(with_columns(captured.open())), schema) == (f"`{name}`",)
 
 
+@pytest.mark.parametrize("table", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("name", ["id_bucket", "ID_Bucket"])
+def test_a_field_with_the_name_of_a_partition_is_refused_and_later_left_out(
+    tmp_path: Path, registry: Registry, table: Mapping[str, object], name: str
+) -> None:
+    captured = Captured(tmp_path, {**table, "partition_by": ["name", "bucket(id, 4)"]})
+    clashing = {**ROW, name: "int"}
+    registry.register(clashing)
+    with pytest.raises(StreamFileError, match="would be named id_bucket, which is the name of a"):
+        with_columns(captured.open())
+    registry.register(ROW)
+    captured.begin()
+
+    schema = registry.register({**clashing, "more": "int"})
+
+    required = "int!" if table else "int"
+    assert settle(captured) == {"id": required, "name": "string", "more": "int"}
+    assert list_unfit_fields(value_payload(with_columns(captured.open())), schema) == (f"`{name}`",)
+
+
+@pytest.mark.parametrize("name", ["code", "Code", "id_bucket"])
+def test_a_field_of_a_plain_value_with_a_taken_name_is_left_out(
+    tmp_path: Path, registry: Registry, name: str
+) -> None:
+    value = {"convert": "by_schema_id", "transform": "flatten"}
+    key = {"convert": "string", "column": "code"}
+    captured = Captured(tmp_path, {"partition_by": ["bucket(id, 4)"]}, value, key)
+    registry.add("orders-value", json.dumps(avro_value("Row", ROW)))
+    captured.begin()
+
+    schema = registry.add("orders-value", json.dumps(avro_value("Row", {**ROW, name: "int"})))
+
+    assert settle(captured) == {"id": "int", "name": "string"}
+    assert list_unfit_fields(value_payload(with_columns(captured.open())), schema) == (f"`{name}`",)
+
+
 @pytest.mark.parametrize(
     ("row", "table", "reason"),
     [
@@ -361,7 +399,7 @@ LISTED = {"columns": {"id": "int", "name": "string"}}
         ({}, WITH_TABLE, "has __dbz__table, which `after` of their", "key.enforce.uniqueness"),
         (LISTED, WITH_TABLE, "__dbz__table, for which value.columns", "if the rows lack the field"),
         ({}, '"int"', "schema 3 of subject orders-key is no Avro record", "keys as Avro records"),
-        (LISTED, '"int"', "is no Avro record, so `id_columns", "keys as Avro records"),
+        (LISTED, '"int"', "is no Avro record, so the key columns", "keys as Avro records"),
     ],
     ids=["another field", "another field, listed", "no record", "no record, listed"],
 )

@@ -192,7 +192,7 @@ def test_a_connect_server_is_described_without_its_token(remote: str, described:
 def test_a_program_that_is_no_spark_submit_is_refused() -> None:
     engine = SubmitEngine(connect("local[2]", None, **{"spark-binary": "sh"}), CATALOG)
 
-    with pytest.raises(ConfigurationError, match="`spark-binary` is no program"):
+    with pytest.raises(ConfigurationError, match="`spark-binary` is not one of Spark's programs"):
         engine.run_job("stage_batch", Message(), Message)
 
 

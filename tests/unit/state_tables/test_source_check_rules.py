@@ -10,10 +10,10 @@ from support.source_model import SourceModel
 
 from frazil.state_tables import source_check_rules
 from frazil.state_tables.source_check_rules import (
-    FirstLook,
-    Look,
+    FirstPass,
     Reading,
     Row,
+    RowPair,
     Suspect,
     find_differing_parts,
     find_position,
@@ -27,16 +27,16 @@ SEEDS = st.integers(0, 2**32)
 ALL = 10**6
 
 
-def verify(model: SourceModel, looks: int, batch: int) -> Iterator[tuple[int, Suspect, Reading]]:
-    """Look several times; yield each suspect of each further look, until it is equal."""
-    first, now = model.look()
-    suspects = {key: Suspect(look, now, now) for key, look in first.items() if not look.is_equal}
-    for _ in range(looks):
+def verify(model: SourceModel, passes: int, batch: int) -> Iterator[tuple[int, Suspect, Reading]]:
+    """Compare several times; yield each suspect of each further pass, until it is equal."""
+    first, now = model.read()
+    suspects = {key: Suspect(pair, now, now) for key, pair in first.items() if not pair.is_equal}
+    for _ in range(passes):
         model.write(model.dice.randrange(12))
         model.fold(model.dice.randrange(batch))
-        found, now = model.look()
+        found, now = model.read()
         for key, suspect in [*suspects.items()]:
-            suspects[key] = suspect.look_again(found[key], now)
+            suspects[key] = suspect.compare_again(found[key], now)
             if found[key].is_equal:
                 del suspects[key]
             else:
@@ -54,7 +54,7 @@ def begin(seed: int) -> SourceModel:
 def test_a_key_that_changes_is_never_called_different(seed: int) -> None:
     model = begin(seed)
 
-    for _, suspect, now in verify(model, looks=12, batch=14):
+    for _, suspect, now in verify(model, passes=12, batch=14):
         assert not is_proven(suspect, now)
         assert judge(suspect, now, waiting=True) in {"in_motion", "behind"}
 
@@ -74,7 +74,7 @@ def test_a_planted_difference_is_found_once_the_state_has_passed_it(seed: int, k
 
     found = [
         judge(suspect, now, waiting=True)
-        for each, suspect, now in verify(model, looks=40, batch=ALL)
+        for each, suspect, now in verify(model, passes=40, batch=ALL)
         if each == key and is_proven(suspect, now)
     ]
 
@@ -83,7 +83,7 @@ def test_a_planted_difference_is_found_once_the_state_has_passed_it(seed: int, k
 
 
 SOURCE, STATE = Row(b"k", b"v", 5), Row(b"k", b"w", 9)
-DIFFERENT = Look(SOURCE, STATE)
+DIFFERENT = RowPair(SOURCE, STATE)
 
 
 def at(lsn: int, position: int | None, seconds: float) -> Reading:
@@ -102,11 +102,11 @@ FIRST = at(100, 50, 0)
         (DIFFERENT, at(200, None, 60), False, "different"),
         (DIFFERENT, at(200, None, 9), False, "behind"),
         (DIFFERENT, at(200, 201, 1), True, "behind"),
-        (Look(SOURCE._replace(version=6), STATE), at(200, 150, 1), True, "in_motion"),
-        (Look(SOURCE, STATE._replace(row=b"x")), at(200, 150, 1), True, "in_motion"),
-        (Look(None, STATE), at(200, 150, 1), True, "in_motion"),
-        (Look(SOURCE, SOURCE), at(200, 150, 1), True, "equal"),
-        (Look(None, None), at(200, 150, 1), True, "equal"),
+        (RowPair(SOURCE._replace(version=6), STATE), at(200, 150, 1), True, "in_motion"),
+        (RowPair(SOURCE, STATE._replace(row=b"x")), at(200, 150, 1), True, "in_motion"),
+        (RowPair(None, STATE), at(200, 150, 1), True, "in_motion"),
+        (RowPair(SOURCE, SOURCE), at(200, 150, 1), True, "equal"),
+        (RowPair(None, None), at(200, 150, 1), True, "equal"),
     ],
     ids=[
         "the state has passed the LSN",
@@ -123,20 +123,20 @@ FIRST = at(100, 50, 0)
     ],
 )
 def test_a_key_is_judged_by_what_changed_and_how_far_the_state_is(
-    again: Look, now: Reading, *, waiting: bool, verdict: str
+    again: RowPair, now: Reading, *, waiting: bool, verdict: str
 ) -> None:
-    suspect = Suspect(DIFFERENT, FIRST, FIRST).look_again(again, now)
+    suspect = Suspect(DIFFERENT, FIRST, FIRST).compare_again(again, now)
 
     assert judge(suspect, now, waiting=waiting) == verdict
 
 
 def test_a_row_that_came_and_went_in_the_source_is_not_called_extra() -> None:
-    suspect = Suspect(Look(None, STATE), FIRST, FIRST)
+    suspect = Suspect(RowPair(None, STATE), FIRST, FIRST)
     now = at(200, 150, 1)
 
-    came = suspect.look_again(Look(None, STATE._replace(version=10)), now)
+    came = suspect.compare_again(RowPair(None, STATE._replace(version=10)), now)
 
-    assert judge(suspect.look_again(Look(None, STATE), now), now, waiting=True) == "extra"
+    assert judge(suspect.compare_again(RowPair(None, STATE), now), now, waiting=True) == "extra"
     assert judge(came, now, waiting=True) == "in_motion"
 
 
@@ -153,18 +153,18 @@ def test_the_first_look_finds_what_a_dictionary_finds(
     source: list[tuple[int, int]], state: list[tuple[int, int]]
 ) -> None:
     ours, theirs = dict(source), dict(state)
-    first = FirstLook.read([[row(*each) for each in state[:5]], [row(*each) for each in state[5:]]])
+    first = FirstPass.read([[row(*each) for each in state[:5]], [row(*each) for each in state[5:]]])
     first.meet([row(*each) for each in source[:3]])
     first.meet([row(*each) for each in source[3:]])
     first.end()
 
     differing = {key for key in ours | theirs if ours.get(key) != theirs.get(key)}
-    found = {int.from_bytes(key, "little"): look for key, look in first.suspects.items()}
+    found = {int.from_bytes(key, "little"): pair for key, pair in first.suspects.items()}
     assert found.keys() == differing
-    assert {k: look.source and look.source.row for k, look in found.items()} == {
+    assert {k: pair.source and pair.source.row for k, pair in found.items()} == {
         k: row(k, ours[k]).row if k in ours else None for k in differing
     }
-    assert {k: look.state and look.state.row for k, look in found.items()} == {
+    assert {k: pair.state and pair.state.row for k, pair in found.items()} == {
         k: row(k, theirs[k]).row if k in theirs else None for k in differing
     }
     assert (first.source_rows, first.state_rows) == (len(ours), len(theirs))
@@ -172,7 +172,7 @@ def test_the_first_look_finds_what_a_dictionary_finds(
 
 
 def test_a_key_twice_in_the_state_is_counted() -> None:
-    first = FirstLook.read([[row(1, 1), row(2, 2)], [row(1, 3)]])
+    first = FirstPass.read([[row(1, 1), row(2, 2)], [row(1, 3)]])
 
     assert (first.state_rows, first.duplicates) == (2, 1)
 
@@ -181,7 +181,7 @@ def test_a_key_twice_in_the_state_is_counted() -> None:
 def test_rows_of_the_source_with_the_key_of_another_row_are_counted(
     source: list[tuple[int, int]], split: int
 ) -> None:
-    first = FirstLook.read([[row(key, 0) for key in range(3)]])
+    first = FirstPass.read([[row(key, 0) for key in range(3)]])
 
     first.meet([row(*each) for each in source[:split]])
     first.meet([row(*each) for each in source[split:]])
@@ -191,7 +191,7 @@ def test_rows_of_the_source_with_the_key_of_another_row_are_counted(
 
 def test_of_too_many_differing_keys_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_check_rules, "MOST_SUSPECTS", 3)
-    first = FirstLook.read([[row(9, 9)]])
+    first = FirstPass.read([[row(9, 9)]])
 
     first.meet([row(key, 0) for key in range(5)])
     first.end()
@@ -200,9 +200,10 @@ def test_of_too_many_differing_keys_the_rest_is_counted(monkeypatch: pytest.Monk
 
 
 def test_only_values_that_differ_are_named() -> None:
-    look = Look(SOURCE._replace(parts=(b"a", b"b", b"c")), STATE._replace(parts=(b"a", b"x", b"y")))
+    source, state = (b"a", b"b", b"c"), (b"a", b"x", b"y")
+    pair = RowPair(SOURCE._replace(parts=source), STATE._replace(parts=state))
 
-    assert [*find_differing_parts(look)] == [1, 2]
+    assert [*find_differing_parts(pair)] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,27 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+from support.catalog_loads import count_loads
 from support.event_lake import COLUMNS, EVENTS, Event, EventsWithoutSpark
 from support.lake import append
+from support.scripted_catalog import ScriptedCatalog
 from support.state_lake import BIRTH, Change, StateLake, make_state_lake
 
 from frazil.errors import ConfigurationError
+from frazil.iceberg.catalog import TableStore
 from frazil.iceberg.table_view import TableView
 from frazil.ingest.publishing import Marker, publish_marker
 from frazil.ledger import keys
 from frazil.ledger.authors import Author
-from frazil.observability.status import list_state_snapshots, locate_key
+from frazil.observability.status import list_state_snapshots, locate_key, read_status
 from frazil.observability.timeline import derive_events
 from frazil.observability.watch import read_table
 from frazil.recovery.halt_resolution import reingest
 from frazil.state_tables.messages import MergeCounts, MergePosition
-from frazil.state_tables.state_status import read_state_status
+from frazil.state_tables.state_status import StateStatus, read_state_status
+from frazil.state_tables.tables import require_state
 from frazil.streams.models import Stream
 from frazil.streams.state_sections import SequenceBy
 from frazil.streams.timestamps import from_epoch_ms
@@ -47,6 +53,11 @@ def lake(tmp_path: Path) -> StateLake:
     return lake
 
 
+def compare(store: TableStore, stream: Stream) -> StateStatus:
+    names = (stream.table.name, require_state(stream).name)
+    return read_state_status(stream, *(TableView(store, name) for name in names))
+
+
 @pytest.fixture
 def work(lake: StateLake) -> Workspace:
     work = Workspace(lake.stream, lake.folder, "test")
@@ -55,7 +66,7 @@ def work(lake: StateLake) -> Workspace:
 
 
 def test_status_counts_rows_and_what_is_not_merged(lake: StateLake) -> None:
-    status = read_state_status(lake.store, lake.stream)
+    status = compare(lake.store, lake.stream)
 
     assert (status.rows, status.waiting_batches, status.waiting_changes) == (1, 1, 2)
     assert "1 row; 1 batch not merged (2 changes), behind since 2" in status.text
@@ -70,7 +81,7 @@ def test_status_names_an_edit_of_the_partitions_that_the_table_does_not_follow(
     edited = layout.model_copy(update={"partition_by": ("bucket(id, 4)",)})
     table = lake.stream.table.model_copy(update={"state": edited})
 
-    status = read_state_status(lake.store, lake.stream.model_copy(update={"table": table}))
+    status = compare(lake.store, lake.stream.model_copy(update={"table": table}))
 
     assert "; partition_by is bucket(id, 4) in the stream file, none in the table" in status.text
 
@@ -78,7 +89,7 @@ def test_status_names_an_edit_of_the_partitions_that_the_table_does_not_follow(
 def test_a_halted_merge_says_since_when_and_what_to_do(lake: StateLake, work: Workspace) -> None:
     edited = lake.stream.model_copy(update={"order": SequenceBy(sequence_by=("_kafka.timestamp",))})
 
-    status = read_state_status(lake.store, edited)
+    status = compare(lake.store, edited)
     view = TableView(lake.store, lake.stream.table.name)
     merge = read_table(replace(work, stream=edited), view).facts.merge
 
@@ -113,7 +124,7 @@ def open_captured(folder: Path, value: object, **layout: object) -> Workspace:
 def test_a_key_that_the_events_name_is_the_one_of_the_merge(tmp_path: Path, value: object) -> None:
     work = open_captured(tmp_path, value)
 
-    status = read_state_status(work.store, work.stream)
+    status = compare(work.store, work.stream)
     merge = read_table(work).facts.merge
 
     assert status.text == "state table states.c: 0 rows; up to date"
@@ -124,7 +135,7 @@ def test_a_key_that_the_events_name_is_the_one_of_the_merge(tmp_path: Path, valu
 def test_a_file_that_contradicts_the_columns_of_the_table_halts_the_merge(tmp_path: Path) -> None:
     work = open_captured(tmp_path, REGISTERED, partition_by=["bucket(nr, 4)"])
 
-    status = read_state_status(work.store, work.stream)
+    status = compare(work.store, work.stream)
     facts = read_table(work).facts
 
     assert "column 'nr'" in (status.problem or "")
@@ -142,11 +153,44 @@ def test_what_changes_no_row_does_not_wait(lake: StateLake) -> None:
     lake.put_state([], lake.position(COUNTS))
     marker = Marker(keys.CARRY, {}, lake.history.head, "test", {})
     publish_marker(lake.store, lake.table, marker)
-    assert read_state_status(lake.store, lake.stream).behind_since is None
+    assert compare(lake.store, lake.stream).behind_since is None
     lake.produce(0, Change(9, "c", 1, "new"))
     lake.ingest_all()
 
-    assert read_state_status(lake.store, lake.stream).behind_since == newest_of(lake)
+    assert compare(lake.store, lake.stream).behind_since == newest_of(lake)
+
+
+def test_a_status_loads_each_table_once(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = count_loads(monkeypatch, ScriptedCatalog)
+
+    read_status(work)
+
+    changes, state = work.stream.table.name, require_state(work.stream).name
+    assert loads.take() == {changes: 1, state: 1}
+    locate_key(work, ["id=1"])
+    assert loads.take() == {changes: 1, state: 1}
+
+
+def test_a_merge_that_is_published_during_a_status_is_not_late(
+    lake: StateLake, work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.put_state([], lake.position(COUNTS))
+    load, merges = ScriptedCatalog.load_table, [True]
+
+    def load_table(self: ScriptedCatalog, identifier: str | Identifier) -> Table:
+        if merges and identifier == require_state(lake.stream).name:
+            merges.clear()
+            lake.produce(0, Change(9, "c", 1, "new"))
+            lake.ingest_all()
+            lake.put_state([], lake.position(COUNTS))
+        return load(self, identifier)
+
+    monkeypatch.setattr(ScriptedCatalog, "load_table", load_table)
+
+    merge = read_table(work).facts.merge
+
+    assert merge is not None
+    assert (merge.problem, merge.behind_since) == (None, None)
 
 
 def test_after_a_rollback_what_was_committed_since_the_merge_waits(
@@ -158,9 +202,9 @@ def test_after_a_rollback_what_was_committed_since_the_merge_waits(
     lake.put_state([], lake.position(COUNTS))
     lake.table.manage_snapshots().rollback_to_snapshot(first or 0).commit()
 
-    assert read_state_status(lake.store, lake.stream).behind_since == newest_of(lake)
+    assert compare(lake.store, lake.stream).behind_since == newest_of(lake)
     reingest(work, Author("jane@example.org", "another tool"))
-    assert read_state_status(lake.store, lake.stream).behind_since == newest_of(lake)
+    assert compare(lake.store, lake.stream).behind_since == newest_of(lake)
 
 
 @pytest.mark.parametrize(
