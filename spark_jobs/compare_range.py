@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from frazil.ingest.messages import StageRequest
 from frazil.ledger.offsets import Runs
-from frazil.recovery.messages import CompareRequest, Differences
+from frazil.recovery.messages import CompareRangeRequest, Differences
 from frazil.schemas.column_decoding import value_path
 from frazil.streams.column_types import ColumnType, ListType, MapType, Primitive, StructType
 from frazil_spark.decode.frame import GOOD, KAFKA, Decoded, join_any, read_decode_options
@@ -28,7 +28,7 @@ _INVALID, _SET_ASIDE = "_frazil_is_invalid", "_frazil_is_set_aside"
 _ELSEWHERE, _TRUNCATES = "_frazil_is_elsewhere", "_frazil_truncates"
 
 
-def compare_range(spark: SparkSession, request: CompareRequest) -> Differences:
+def compare_range(spark: SparkSession, request: CompareRangeRequest) -> Differences:
     """Join both sides by coordinate; count equal and changed records, and those of one side."""
     apply_settings(spark, request.session_conf)
     decoded = decode(
@@ -70,7 +70,7 @@ def list_facts(decoded: Decoded) -> dict[str, str]:
 
 
 def allow_older_rows(
-    joined: DataFrame, kinds: Mapping[str, ColumnType], request: CompareRequest
+    joined: DataFrame, kinds: Mapping[str, ColumnType], request: CompareRangeRequest
 ) -> DataFrame:
     """Expect null in columns of rows that are null and were written before the column existed."""
     numbers = {name: number for number, name in enumerate(kinds)}
@@ -220,4 +220,4 @@ def count_differences(joined: DataFrame, request: StageRequest) -> Differences:
 
 
 if __name__ == "__main__":
-    run_job(compare_range, CompareRequest)
+    run_job(compare_range, CompareRangeRequest)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from compare_range import compare_range
 from frazil.ingest.messages import StageRequest
 from frazil.messages import Message
-from frazil.recovery.messages import CompareRequest, RedriveRequest
+from frazil.recovery.messages import CompareRangeRequest, RedriveRequest
 from frazil.spark.job_errors import encode_job_error, is_server_gone
 from frazil.spark.messages import PartsRequest, PartsResult
 from frazil_spark.job import run_job
@@ -20,7 +20,7 @@ from stage_batch import stage_batch
 
 _JOBS: dict[str, tuple[Callable[[SparkSession, Any], Message], type[Message]]] = {
     "stage_batch": (stage_batch, StageRequest),
-    "compare_range": (compare_range, CompareRequest),
+    "compare_range": (compare_range, CompareRangeRequest),
     "redrive_letters": (redrive_letters, RedriveRequest),
 }
 

@@ -108,7 +108,7 @@ def pytest_collection_finish() -> None:
 
 
 class OneAirflow(LoadFileScheduling):
-    """Give all tests that share an Airflow to one worker; it ends with the last of them.
+    """Return all tests that share an Airflow to one worker; it ends with the last of them.
 
     An idle Airflow costs a fifth of a core. Tests that import Airflow share a worker, too.
     """
@@ -339,7 +339,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def lab(stack: Stack, tmp_path: Path) -> Lab:
-    """Give a test a stream, a topic name and a table of its own."""
+    """Return a test a stream, a topic name and a table of its own."""
     stream = f"s{secrets.token_hex(4)}"
     made = Lab(stack, tmp_path, stream)
     made.write_stream(
@@ -374,7 +374,7 @@ def molds(tmp_path_factory: pytest.TempPathFactory) -> Molds:
 
 @pytest.fixture
 def lake(molds: Molds) -> Iterator[Lake]:
-    """Give a fresh catalog with the stream `orders` begun at offset 0 of two partitions."""
+    """Return a fresh catalog with the stream `orders` begun at offset 0 of two partitions."""
     with molds.begin(make_stream()) as lake:
         yield lake
 

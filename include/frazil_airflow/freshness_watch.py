@@ -7,11 +7,14 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from frazil.environment import streams_dir
 from frazil.errors import FrazilError, hide_message
 from frazil.events import note_watch
-from frazil.observability.watch import watch_stream
+from frazil.observability.freshness import judge_freshness
+from frazil.observability.watch import gather_freshness_facts
 from frazil.streams.loading import list_pattern_files, load_readable_streams
 from frazil.streams.models import Stream
 from frazil.workspace import Workspace, open_workspace, refresh_topics
@@ -91,12 +94,13 @@ def _passes(given: Stream | str, run_id: str, down: Counter[str], paused: set[st
         parts = {"kafka_down": f"broker of {source}", "catalog_down": f"catalog of {table}"}
         if any(down[part] >= FAILURES_OF_ONE_PART for part in parts.values()):
             return False
-        report = watch_stream(work)
+        facts, limits, now = gather_freshness_facts(work), work.stream.freshness, datetime.now(UTC)
+        report = judge_freshness(facts, limits, now)
         if report.level != "ok" and is_paused(f"ingest__{stream}"):
             paused.add(stream)
-            report = watch_stream(work, is_paused=True)
+            report = judge_freshness(replace(facts, is_paused=True), limits, now)
         elif report.level != "ok" and (pool := find_awaited_pool(work.stream)):
-            report = watch_stream(work, pool=pool)
+            report = judge_freshness(replace(facts, pool=pool), limits, now)
         send_gauges(report)
     except Exception as error:  # noqa: BLE001 - the other streams are checked all the same
         log.warning("%s: %s", stream, hide_message(error))

@@ -174,10 +174,11 @@ def _describe_table(
     from openlineage.client import facet_v2 as facets  # noqa: PLC0415 - optional
     from openlineage.client.event_v2 import OutputDataset  # noqa: PLC0415 - optional
 
+    from frazil.iceberg.table_view import TableView  # noqa: PLC0415 - heavy, and rare
     from frazil.schemas.inferred_columns import with_columns  # noqa: PLC0415 - heavy, and rare
 
-    stream = with_columns(work).stream
-    table = work.store.load(published.table)
+    view = TableView(work.store, published.table)
+    stream, table = with_columns(work, view).stream, view.table
     batch = {"batch_id": published.batch_id, "epoch": published.epoch}
     facet = facets.DatasetFacet().with_additional_properties(**batch)
     columns = {column.name: format_type(column.type) for column in stream.parsed_columns}

@@ -125,14 +125,16 @@ def watch_records(stream: str) -> RecordWatch:
     Raises:
         FrazilError: the next plan would fail with the same error.
     """
+    from frazil.iceberg.table_view import TableView  # noqa: PLC0415 - heavy at parse
     from frazil.ingest.pipeline import has_begun, preview_next_batch  # noqa: PLC0415 - heavy at parse
     from frazil.workspace import open_workspace  # noqa: PLC0415 - heavy at parse
 
     use_airflow_connections()
     work = open_workspace(stream, "wait")
-    if not has_begun(work):
+    view = TableView(work.store, work.stream.table.name)
+    if not has_begun(view, stream):
         return RecordWatch(lambda: True, BEGINNING)
-    preview = preview_next_batch(work)
+    preview = preview_next_batch(work, view)
     if not isinstance(preview, NothingToRead):
         return RecordWatch(lambda: True, f"{preview.base_epoch} {preview.base_batch}")
     source = work.stream.source

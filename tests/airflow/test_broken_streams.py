@@ -38,7 +38,7 @@ Parse = Callable[[], DagBag]
 
 
 def find_error(bag: DagBag) -> str:
-    """Give the only import error, which must be that of the file without DAGs."""
+    """Return the only import error, which must be that of the file without DAGs."""
     assert [path.rpartition("/")[2] for path in bag.import_errors] == [CHECK_FILE]
     return next(iter(bag.import_errors.values()))
 

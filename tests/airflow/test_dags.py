@@ -302,7 +302,7 @@ WRITE_NOTHING = {"compare", "drill", "readiness", "verify_source"}
 
 
 def list_forms(dags: Dags) -> dict[str, DAG]:
-    """Give the DAGs that ask for something."""
+    """Return the DAGs that ask for something."""
     return {dag_id: dag for dag_id, dag in dags.items() if dag.params}
 
 

@@ -253,7 +253,7 @@ def test_a_streams_page_says_what_is_wrong_with_its_file(write_stream: Callable[
 
 @pytest.fixture
 def fleet(lake: Lake, work: Workspace, write_stream: Callable[..., Path]) -> list[str]:
-    """Give twelve streams that have begun, each with a table of its own."""
+    """Return twelve streams that have begun, each with a table of its own."""
     names = [f"s{number}" for number in range(12)]
     for name in names:
         write_stream(name)

@@ -31,7 +31,7 @@ EXTRA = {
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Give an Airflow with a home and a database of its own, and one stream file."""
+    """Return an Airflow with a home and a database of its own, and one stream file."""
     (tmp_path / "orders.yaml").write_text(STREAM)
     catalog = {
         "type": "sql",

@@ -29,7 +29,7 @@ SORTED_BY = ["ts"]
 
 
 def measure_bytes(work: Workspace, table: str) -> dict[str, int]:
-    """Give the bytes and the number of a table's data files."""
+    """Return the bytes and the number of a table's data files."""
     head = work.store.load(table).current_snapshot()
     assert head is not None
     assert head.summary is not None

@@ -195,7 +195,7 @@ def main(records: int, rounds: int, spark_pid: int | None) -> dict[str, object]:
 def summarize(
     records: int, size: int, figures: dict[str, list[tuple[float, float]]], kind: str
 ) -> dict[str, object]:
-    """Give medians without the first, warming round, beside JSON's of the same round."""
+    """Return medians without the first, warming round, beside JSON's of the same round."""
     ours, json_runs = figures[kind][1:], figures["json"][1:]
     return {
         "bytes_per_record": round(size / records),

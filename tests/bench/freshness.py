@@ -85,7 +85,7 @@ def measure_ages(environment: Mapping[str, str], stack: Any, name: str) -> tuple
 
 
 def measure_gaps(api: AirflowApi, name: str) -> list[float]:
-    """Give the seconds from the end of each publish to the beginning of the plan after it."""
+    """Return the seconds from the end of each publish to the beginning of the plan after it."""
     path = f"/dags/ingest__{name}/dagRuns/~/taskInstances?limit=1000&state=success"
     tasks = api.request("GET", path)["task_instances"]
     ends = sorted(parse_instant(t["end_date"]) for t in tasks if t["task_id"] == "publish")

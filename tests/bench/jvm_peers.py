@@ -113,7 +113,7 @@ class ConnectPeer:
     version: str
 
     def run(self, topic: str, table: str, records: int) -> float:
-        """Give the seconds until the commit that completed the table.
+        """Return the seconds until the commit that completed the table.
 
         The last commit counts by its own time: the connector goes on until somebody looks.
         """
@@ -145,7 +145,7 @@ class ConnectPeer:
         raise AssertionError(f"{rows} of {records} rows\n{read_end(self.log)}")
 
     def has_failed(self, name: str) -> bool:
-        """Say whether a task ended; a connector that is just made has no status yet."""
+        """Return whether a task ended; a connector that is just made has no status yet."""
         try:
             tasks = self.ask("GET", f"/connectors/{name}/status")["tasks"]
         except HTTPError:
@@ -237,7 +237,7 @@ def run_jvm(
 
 
 def jvm_properties(preset: CatalogPreset) -> dict[str, str]:
-    """Give the catalog's properties as Iceberg's Java library takes them."""
+    """Return the catalog's properties as Iceberg's Java library takes them."""
     prefix = f"spark.sql.catalog.{preset.name}."
     return {
         key.removeprefix(prefix): value
@@ -272,7 +272,7 @@ def jar_version(jars: Path, artifact: str) -> str:
 
 
 def read_end(log: Path) -> str:
-    """Give the last words of a JVM, whose folder goes with the benchmark."""
+    """Return the last words of a JVM, whose folder goes with the benchmark."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
 

@@ -121,7 +121,7 @@ def main(streams: int, records: int, minutes: int) -> dict[str, Any]:
 
 
 def describe(found: Sequence[tuple[Any, Any, int]], busy: float) -> dict[str, Any]:
-    """Give percentiles over all records, by the minute they were sent in, and by stream."""
+    """Return percentiles over all records, by the minute they were sent in, and by stream."""
     sent, ages = (np.concatenate([one[part] for one in found]) for part in (0, 1))
     begin = WARM_MINUTES * 60
     warm = ages[sent >= begin]
@@ -138,7 +138,7 @@ def describe(found: Sequence[tuple[Any, Any, int]], busy: float) -> dict[str, An
 
 
 def percentile(ages: Any, share: int) -> float:
-    """Give one percentile to a tenth of a second."""
+    """Return one percentile to a tenth of a second."""
     return round(float(np.percentile(ages, share)), 1)
 
 

@@ -170,7 +170,7 @@ def describe(lake: BrokerLake) -> dict[str, int]:
 
 
 def compare(old: list[dict[str, int]], new: list[dict[str, int]]) -> dict[str, Any]:
-    """Give medians and 95th percentiles by phase, and how the old table's compare."""
+    """Return medians and 95th percentiles by phase, and how the old table's compare."""
     shown: dict[str, Any] = {}
     for name in (*PHASES, "whole_ms"):
         both = [[sum(r.values()) if name == "whole_ms" else r[name] for r in s] for s in (old, new)]

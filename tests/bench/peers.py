@@ -233,7 +233,7 @@ def check_tables(records: int, found: list[dict[str, dict[str, Any]]]) -> None:
 
 
 def summarize(records: int, found: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Give medians with extremes, and Frazil's speed over each peer's of the same round."""
+    """Return medians with extremes, and Frazil's speed over each peer's of the same round."""
     summary = {}
     for name in found[0]:
         walls = sorted(turn[name]["seconds"] for turn in found)
@@ -253,7 +253,7 @@ def summarize(records: int, found: list[dict[str, dict[str, Any]]]) -> dict[str,
 
 @contextmanager
 def found_stack() -> Iterator[int]:
-    """Give the Spark server's process: that FRAZIL_SPARK_PID names, or of a new stack."""
+    """Return the Spark server's process: that FRAZIL_SPARK_PID names, or of a new stack."""
     if known := os.environ.get("FRAZIL_SPARK_PID"):
         yield int(known)
         return

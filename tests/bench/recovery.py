@@ -84,7 +84,7 @@ def wait_for(find: Callable[[], Any], seconds: float) -> Any:
 
 
 def measure_next_batch(environment: Mapping[str, str], name: str, since: float) -> float:
-    """Give the seconds from an instant until a batch is published after it."""
+    """Return the seconds from an instant until a batch is published after it."""
 
     def find_later() -> float | None:
         newest = ask(environment, "status", name)[0]["newest_ingest_at"]

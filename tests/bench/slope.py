@@ -44,7 +44,7 @@ def keep_on(pid: int, cores: int) -> None:
 def measure_batch(
     spark: SparkSession, stream: str, folder: Path, records: int, table: str
 ) -> float:
-    """Give the seconds of one batch of so many records into a table of its own."""
+    """Return the seconds of one batch of so many records into a table of its own."""
     document = orders.write_document(stream, table, records)
     (folder / f"{stream}.yaml").write_text(yaml.safe_dump(document))
     work = open_workspace(stream, "bench")

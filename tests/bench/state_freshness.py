@@ -95,7 +95,7 @@ def list_merges(changes: Table, state: Table, stream: str) -> list[tuple[float, 
 def measure_ages(
     environment: Mapping[str, str], stack: Any, name: str, since: float
 ) -> tuple[Any, int]:
-    """Give the age in seconds of each change that was sent since an instant, and the merges."""
+    """Return the age in seconds of each change that was sent since an instant, and the merges."""
     catalog = load_catalog("lake", **stack["catalog"]["properties"])
     changes, state = (catalog.load_table(f"bench.{name}{end}") for end in ("__changes", ""))
     rows = changes.scan(selected_fields=("_kafka",)).to_arrow()["_kafka"].combine_chunks()

@@ -215,7 +215,7 @@ class Bench:
         return f"lake.bench.state VERSION AS OF {snapshot.snapshot_id}"
 
     def scan(self, table: str) -> float:
-        """Give the time of a scan of all columns of a table, and see that no row lacks."""
+        """Return the time of a scan of all columns of a table, and see that no row lacks."""
         begun = time.monotonic()
         query = f"SELECT count(*), sum(hash(id, at, day, name)) FROM {table}"  # noqa: S608
         [(count, _checksum)] = self.spark.sql(query).collect()
@@ -223,7 +223,7 @@ class Bench:
         return time.monotonic() - begun
 
     def scan_flink(self, limit: float) -> dict[str, Any]:
-        """Give the time of one scan of Flink's table, and its ratio to one of the state.
+        """Return the time of one scan of Flink's table, and its ratio to one of the state.
 
         A scan that is stopped at the limit would have taken longer, so its ratio is larger. Spark
         holds equality deletes in memory; where that is not enough, which may end Spark's server,

@@ -101,7 +101,7 @@ def run_floor(
 def measure(
     pids: Sequence[int], action: Callable[[], object], apart: Sequence[int] = ()
 ) -> tuple[float, float]:
-    """Give wall seconds and CPU seconds of some processes and their workers."""
+    """Return wall seconds and CPU seconds of some processes and their workers."""
     before, started = read_cpu(pids, apart), time.monotonic()
     action()
     seconds, after = time.monotonic() - started, read_cpu(pids, apart)
@@ -110,7 +110,7 @@ def measure(
 
 
 def read_cpu(pids: Sequence[int], apart: Sequence[int]) -> dict[int, float]:
-    """Give the CPU seconds of each process, those of its ended children included."""
+    """Return the CPU seconds of each process, those of its ended children included."""
     return {p.pid: sum(p.cpu_times()[:4]) for p in list_family(pids, apart)}
 
 
@@ -127,7 +127,7 @@ def measured_pids(spark_pid: int | None) -> tuple[int, ...]:
 
 
 def list_expectations(events: ModuleType, count: int) -> list[dict[str, object]]:
-    """Give the suite of the events, filled up with bounds of a number, and what is added."""
+    """Return the suite of the events, filled up with bounds of a number, and what is added."""
     wanted = list[dict[str, object]](events.EXPECTATIONS[:count])
     number = next(name for name, kind in events.COLUMNS.items() if kind.startswith("long"))
     wanted += [
@@ -230,7 +230,7 @@ def summarize(
     ours: list[tuple[float, float]],
     same: list[tuple[float, float]],
 ) -> dict[str, object]:
-    """Give medians, extremes and the ratio of each round."""
+    """Return medians, extremes and the ratio of each round."""
     floor_wall = statistics.median(wall for wall, _ in floors)
     our_wall = statistics.median(wall for wall, _ in ours)
     pairs = [o[0] / f[0] for o, f in zip(ours, floors, strict=True)]

@@ -97,7 +97,7 @@ def started_worker(checkout: Path, records: int) -> Iterator[Worker]:
 
 
 def run_batch(worker: Worker, kind: str, records: int) -> tuple[float, float]:
-    """Give wall and CPU seconds of one batch into a new table."""
+    """Return wall and CPU seconds of one batch into a new table."""
     stream = f"b{secrets.token_hex(4)}"
     columns = COLUMN_SETS[kind]
     document = orders.write_document(stream, f"bench.{stream}", records, columns)
@@ -147,7 +147,7 @@ def main(
 
 
 def summarize(rounds: Sequence[Sequence[tuple[float, float]]], place: int) -> dict[str, float]:
-    """Give the medians of a checkout, and of its ratios to the first one in the same round."""
+    """Return the medians of a checkout, and of its ratios to the first one in the same round."""
     wall, cpu = ([each[place][n] for each in rounds] for n in (0, 1))
     to_wall, to_cpu = ([each[place][n] / each[0][n] for each in rounds] for n in (0, 1))
     return {

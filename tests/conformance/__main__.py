@@ -72,7 +72,7 @@ def run_cell(cell: Cell, servers: Servers, base: Path) -> Search:
 
 @contextmanager
 def open_caller(cell: Cell, servers: Servers, lab: Lab) -> Iterator[Caller]:
-    """Give the one who runs the steps of the cell's stream."""
+    """Return the one who runs the steps of the cell's stream."""
     if not cell.executor:
         yield CommandLine(lab)
         return

@@ -80,7 +80,7 @@ class Airflow:
         return asked
 
     def states(self, dag_id: str, run_id: str) -> dict[str, str]:
-        """Give the state of every task of a run."""
+        """Return the state of every task of a run."""
         answer = self.api.request("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")
         return {t["task_id"]: t["state"] for t in answer["task_instances"]}
 
@@ -118,7 +118,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 
 @pytest.fixture
 def airflow_lab(airflow: Airflow) -> Iterator[Lab]:
-    """Give a test a stream that Airflow sees."""
+    """Return a test a stream that Airflow sees."""
     with lend_stream(airflow) as lab:
         yield lab
 
@@ -152,7 +152,7 @@ def lend_stream(airflow: Airflow) -> Iterator[Lab]:
 
 @pytest.fixture(name="lab")
 def audited_lab(lab: Lab) -> Iterator[Lab]:
-    """Give a test the stream that needs no Airflow; the independent auditor judges its table."""
+    """Return a test the stream that needs no Airflow; the independent auditor judges its table."""
     yield lab
     audit(lab)
 

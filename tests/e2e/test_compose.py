@@ -41,7 +41,7 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def has_go() -> bool:
-    """Say whether there is a Go that fetches the version which the module asks for."""
+    """Return whether there is a Go that fetches the version which the module asks for."""
     if shutil.which("go") is None:
         return False
     told = subprocess.run(["go", "version"], capture_output=True, text=True, check=True).stdout
@@ -79,7 +79,7 @@ def read_env(path: Path) -> dict[str, str]:
 
 
 def airflow_settings() -> set[str]:
-    """Give the environment name of every option that the installed Airflow describes.
+    """Return the environment name of every option that the installed Airflow describes.
 
     Options of `[core]` for multiprocessing may stand in a component's section too, says the
     description of `mp_start_method`.

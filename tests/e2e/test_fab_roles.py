@@ -68,7 +68,7 @@ def read_roles() -> list[dict[str, str]]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Give an Airflow with FAB's provider, two streams, and a user of each role."""
+    """Return an Airflow with FAB's provider, two streams, and a user of each role."""
     home = tmp_path / "airflow"
     for folder in (home, tmp_path / "streams"):
         folder.mkdir()

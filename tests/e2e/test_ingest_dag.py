@@ -17,7 +17,7 @@ AFTER_THE_PLAN = {"plan": "success", "stage": "skipped", "publish": "skipped"}
 
 
 def head_of(lab: Lab) -> tuple[object, int]:
-    """Give the newest snapshot and how many there are."""
+    """Return the newest snapshot and how many there are."""
     snapshots = lab.frazil("snapshots", lab.stream, "--json").json
     assert isinstance(snapshots, list)
     return snapshots[0]["snapshot_id"], len(snapshots)

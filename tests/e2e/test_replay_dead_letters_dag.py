@@ -22,7 +22,7 @@ def fill_in(airflow: Airflow, **form: object) -> dict[str, str]:
 
 
 def count_letters(lab: Lab) -> tuple[object, object]:
-    """Give the letters that count, and those that came back."""
+    """Return the letters that count, and those that came back."""
     answer = lab.frazil("dead-letters", lab.stream, "--json").json
     assert isinstance(answer, dict)
     return answer["open"], answer["resolved"]

@@ -47,7 +47,7 @@ def list_reviews(airflow: Airflow, lab: Lab) -> list[dict[str, Any]]:
 
 
 def hitl_path(run_id: str) -> str:
-    """Give the address of a review's question."""
+    """Return the address of a review's question."""
     return f"/dags/{REVIEW}/dagRuns/{run_id}/taskInstances/decide/-1/hitlDetails"
 
 
@@ -70,7 +70,7 @@ def answer(airflow: Airflow, run_id: str, choice: str, reason: str) -> dict[str,
 
 @pytest.fixture
 def other(airflow: Airflow) -> Iterator[Lab]:
-    """Give a second stream, with records to read, that nobody asks about."""
+    """Return a second stream, with records to read, that nobody asks about."""
     with lend_stream(airflow) as lab:
         lab.create_topic()
         lab.produce(good_values(20))

@@ -51,7 +51,7 @@ def build_wheel(folder: Path) -> None:
 
 @pytest.fixture
 def beginning(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Give the environment of a user who has nothing but the wheel and Java."""
+    """Return the environment of a user who has nothing but the wheel and Java."""
     build_wheel(tmp_path)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     (tmp_path / "home").mkdir()

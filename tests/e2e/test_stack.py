@@ -42,7 +42,7 @@ def make_home(folder: Path) -> Iterator[Home]:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process runs; one that is dead and not yet reaped does not."""
+    """Return whether a process runs; one that is dead and not yet reaped does not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

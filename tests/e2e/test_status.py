@@ -11,7 +11,7 @@ DAY_SECONDS = 86_400
 
 
 def ask(lab: Lab, **environment: str) -> tuple[dict[str, object], dict[str, object]]:
-    """Give the stream's status and its freshness."""
+    """Return the stream's status and its freshness."""
     answer = lab.frazil("status", lab.stream, "--json", **environment).json
     assert isinstance(answer, list)
     fresh = answer[0]["freshness"]

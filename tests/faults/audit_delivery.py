@@ -164,7 +164,7 @@ class Delivery:
         return [span.start for span in self.spans[partition] if span.owner > last]
 
     def split_generations(self, partition: Partition, rows: Held) -> list[Generation]:
-        """Give what was read from each log, oldest first.
+        """Return what was read from each log, oldest first.
 
         Files say it, until a compaction: then the newest log that can have had a row's record is
         it, and what is left is the oldest one's.

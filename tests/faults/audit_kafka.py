@@ -76,7 +76,7 @@ def consume_offsets(
 
 
 def read_is_compacted(bootstrap: str, topic: str) -> bool:
-    """Say whether a topic is compacted; a broker that does not tell is taken to keep everything."""
+    """Return whether a topic is compacted; a broker that does not tell keeps everything."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": bootstrap})  # must outlive its answer
     try:

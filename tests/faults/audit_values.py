@@ -163,13 +163,13 @@ class Event:
 
     @property
     def is_seal(self) -> bool:
-        """Say whether the rows came with the parent, a staged MERGE or redrive."""
+        """Return whether the rows came with the parent, a staged MERGE or redrive."""
         source = self.summary.get("source-snapshot-id")
         return self.kind in WITH_ROWS and source == str(self.parent_id)
 
     @property
     def is_authored(self) -> bool:
-        """Say whether the snapshot tells who wanted it and why."""
+        """Return whether the snapshot tells who wanted it and why."""
         return all(self.summary.get(f"frazil.{key}", "").strip() for key in ("by", "reason"))
 
     @property
@@ -214,7 +214,7 @@ class History:
 
     @functools.cached_property
     def is_upsert(self) -> bool:
-        """Say whether the stream's ingests are MERGEs."""
+        """Return whether the stream's ingests are MERGEs."""
         return any(event.kind == "ingest" and event.is_seal for event in self.events)
 
     @functools.cached_property

@@ -63,7 +63,7 @@ class Batches:
 
     @property
     def next_offsets(self) -> list[int]:
-        """Say where the next batch begins; only where nothing is left to read."""
+        """Return where the next batch begins; only where nothing is left to read."""
         idle = self.run()
         assert isinstance(idle, NothingToRead)
         return list(idle.next_offsets[self.lab.topic])

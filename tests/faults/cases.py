@@ -18,7 +18,7 @@ PREFIX = re.compile(r"::test_((?:[a-l]\d+_)+)")
 
 
 def read_page(page: str) -> dict[str, set[str]]:
-    """Give the cases of each test that the page of guarantees names."""
+    """Return the cases of each test that the page of guarantees names."""
     cases: defaultdict[str, set[str]] = defaultdict(set)
     for line in page.splitlines():
         if row := re.match(rf"\| ({CASE}) \|", line):
@@ -28,13 +28,13 @@ def read_page(page: str) -> dict[str, set[str]]:
 
 
 def read_inputs(page: str) -> dict[str, list[str]]:
-    """Give what each case injects, the smallest input first."""
+    """Return what each case injects, the smallest input first."""
     rows = re.findall(rf"^\| ({CASE}) \| (.+?) \| ", page, re.MULTILINE)
     return {case: injected.split("; ") for case, injected in rows}
 
 
 def name_cases(test: str) -> set[str]:
-    """Give the cases that a test's own name begins with."""
+    """Return the cases that a test's own name begins with."""
     found = PREFIX.search(test)
     words = found[1].rstrip("_").upper().split("_") if found else []
     return {word.replace("I", "I-") for word in words}

@@ -106,7 +106,7 @@ class Storm:
 
     @property
     def is_over(self) -> bool:
-        """Say whether actors must stop."""
+        """Return whether actors must stop."""
         return time.monotonic() >= self.until
 
     def rest(self, seconds: float) -> None:
@@ -317,7 +317,7 @@ def roll_back(storm: Storm, stream: str, rnd: random.Random) -> None:
 
 
 def answer(storm: Storm, stream: str) -> None:
-    """Give a person's answer to a rollback; without one there is nothing to decide."""
+    """Return a person's answer to a rollback; without one there is nothing to decide."""
     done = storm.frazil("recover", stream, "--reingest", *PERSON, "--no-dry-run")
     storm.outcomes["answered" if done.returncode == 0 else "nothing to answer"] += 1
 

@@ -22,7 +22,7 @@ class ImaginedLog:
         return make_topic(self.ends, topic)
 
     def fetch_topic_settings(self, _topic: str) -> dict[str, str]:
-        """Give no settings: Kafka's defaults."""
+        """Return no settings: Kafka's defaults."""
         return {}
 
 

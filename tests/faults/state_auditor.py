@@ -128,7 +128,7 @@ def position_of(row: Row) -> tuple[object, object]:
 
 
 def is_moved(row: Row) -> bool:
-    """Say whether an event gave a row a key that it did not have before."""
+    """Return whether an event gave a row a key that it did not have before."""
     headers = row["_kafka"].get("headers") or []
     return row["_op"].lower() == "c" and any(h["key"] == "__debezium.oldkey" for h in headers)
 

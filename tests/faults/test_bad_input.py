@@ -52,7 +52,7 @@ def snapshot_count(lab: Lab) -> int:
 
 
 def table_exists(lab: Lab) -> bool:
-    """Say whether the lab's table is there."""
+    """Return whether the lab's table is there."""
     return load_catalog("lake", **lab.stack.catalog_properties).table_exists(lab.table)
 
 
@@ -62,7 +62,7 @@ def load_table(lab: Lab) -> Table:
 
 
 def head_kind(lab: Lab) -> str | None:
-    """Say what main's newest snapshot is."""
+    """Return what main's newest snapshot is."""
     head = load_table(lab).current_snapshot()
     assert head is not None
     return snapshot_summary(head.summary).get(keys.KIND)
@@ -219,7 +219,7 @@ def test_c6_a_table_that_was_dropped_and_created_again(lab: Lab) -> None:
 
 @pytest.fixture
 def small_warehouse(lab: Lab, tmp_path: Path) -> Iterator[str]:
-    """Give a catalog connection whose warehouse is a 64 MB file system."""
+    """Return a catalog connection whose warehouse is a 64 MB file system."""
     mount = tmp_path / "small"
     mount.mkdir()
     done = subprocess.run(

@@ -44,7 +44,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 @pytest.fixture
 def work(lab: Lab, batches: Batches, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Give a stream whose records come in many small answers of the broker."""
+    """Return a stream whose records come in many small answers of the broker."""
     extra = {"bootstrap.servers": lab.stack.bootstrap, **SMALL_FETCHES}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"extra": extra}))
     lab.write_stream(batch={"max_records": RECORDS})

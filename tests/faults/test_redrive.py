@@ -37,7 +37,7 @@ def nameless_values(count: int, start: int = 1000) -> list[bytes | None]:
 
 
 def write_columns(lab: Lab, columns: dict[str, str], **changes: object) -> None:
-    """Say what a record must have; the table's own columns are optional."""
+    """Return what a record must have; the table's own columns are optional."""
     lab.write_stream(value={"convert": "json", "columns": columns}, **changes)
 
 
@@ -243,7 +243,7 @@ def eventful(
 
 
 def land_batch(batches: Batches) -> Callable[[], object]:
-    """Give an event that publishes one more record."""
+    """Return an event that publishes one more record."""
 
     def land() -> None:
         batches.lab.produce(good_values(1))

@@ -74,7 +74,7 @@ class Day:
         self.is_paused = False
 
     def watch(self) -> FreshnessReport:
-        return watch_stream(self.lake.work, datetime.now(UTC), is_paused=self.is_paused)
+        return watch_stream(self.lake.work, is_paused=self.is_paused)
 
     def retention_takes(self) -> None:
         """Let retention take everything that is unread, and one new record come."""

@@ -47,7 +47,7 @@ def wait_for_branch(lab: Lab, running: "Future[Run]") -> None:
 
 
 def kind_of_head(lab: Lab) -> str:
-    """Say what main's newest snapshot is."""
+    """Return what main's newest snapshot is."""
     table = load_table(lab)
     head = table.current_snapshot() if table else None
     assert head is not None

@@ -32,7 +32,7 @@ class StoreLake(Lake):
 
 @pytest.fixture
 def store_lake(tmp_path: Path) -> Iterator[StoreLake]:
-    """Give a lake with a first batch."""
+    """Return a lake with a first batch."""
     lake = StoreLake(tmp_path, make_stream())
     lake.begin()
     lake.ingest(3, 2)

@@ -33,7 +33,7 @@ def values_of(env: str) -> dict[str, str]:
 
 
 def images() -> list[str]:
-    """Give every image that a service names or a build stage starts from."""
+    """Return every image that a service names or a build stage starts from."""
     stages = re.findall(r"^FROM \S+ AS (\S+)", DOCKERFILE, re.MULTILINE)
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
     named = re.findall(r"^ +image: (\S+)", COMPOSE, re.MULTILINE)

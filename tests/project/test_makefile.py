@@ -11,7 +11,7 @@ MAKEFILE = Path(__file__).parents[2] / "Makefile"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Give a checkout without a virtual environment."""
+    """Return a checkout without a virtual environment."""
     folder = tmp_path / "work" / "project"
     folder.mkdir(parents=True)
     return folder

@@ -32,12 +32,12 @@ class Comparison:
 
     @property
     def decided(self) -> bool:
-        """Say whether one pass gave a verdict."""
+        """Return whether one pass gave a verdict."""
         return self.ours is not None and not self.ours.undecided
 
     @property
     def differs(self) -> bool:
-        """Say whether verdicts or counts differ."""
+        """Return whether verdicts or counts differ."""
         if self.ours is None or self.ours.undecided:
             return False
         counts = {self.ours.unexpected_count, self.theirs.unexpected_count} - {None}

@@ -68,7 +68,7 @@ def decode_orders(spark: SparkSession, request: StageRequest) -> Decoded:
 
 
 def explain(frame: DataFrame) -> str:
-    """Give the text of all four plans."""
+    """Return the text of all four plans."""
     text: str = frame._explain_string(extended=True)  # type: ignore[operator]  # noqa: SLF001
     return text
 

@@ -76,7 +76,7 @@ EXPECTATIONS = [
 
 @pytest.fixture
 def two(lab: Lab) -> tuple[Lab, str, str]:
-    """Give the lab with a topic, and names for two streams of it."""
+    """Return the lab with a topic, and names for two streams of it."""
     lab.create_topic()
     return lab, f"d{secrets.token_hex(4)}", f"s{secrets.token_hex(4)}"
 

@@ -144,7 +144,7 @@ def is_good(document: bytes) -> bool:
 
 
 def read_outcomes(lab: Lab) -> dict[int, str]:
-    """Give the reason of each letter, and `GOOD` for each row, by offset."""
+    """Return the reason of each letter, and `GOOD` for each row, by offset."""
     catalog = load_catalog("lake", **lab.stack.catalog_properties)
     rows = catalog.load_table(lab.table).scan().to_arrow().to_pylist()
     letters = catalog.load_table(f"{lab.table}__dead_letters").scan().to_arrow().to_pylist()

@@ -17,7 +17,7 @@ NEW = record(("id", "long"), ("city", "string"))
 
 @pytest.fixture
 def begun(registry: RegistryLab) -> RegistryLab:
-    """Give a stream whose table was made by the old schema and holds one of its records."""
+    """Return a stream whose table was made by the old schema and holds one of its records."""
     old = registry.register(json.dumps(OLD))
     registry.send([frame(old, encode(OLD, {"id": 1, "name": "one"}))])
     registry.lab.drain()

@@ -19,7 +19,7 @@ def encode(kind: object, **fields: object) -> bytes:
 
 
 def routed(lab: Lab, value: str) -> Lab:
-    """Give the lab of one of a route's streams; its table is named like it."""
+    """Return the lab of one of a route's streams; its table is named like it."""
     return replace(lab, stream=f"{lab.stream}__{value}")
 
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.stack]
 
 @pytest.fixture
 def begun(lab: Lab) -> Lab:
-    """Give a lab whose first batch holds one record with every column."""
+    """Return a lab whose first batch holds one record with every column."""
     lab.write_stream(
         value={"columns": {"id": "int!", "name": "string", "at": "struct<x:int>"}},
         table={"name": lab.table},

@@ -23,7 +23,7 @@ JANE = ("--by", "jane@example.org", "--reason", "not agreed yet")
 
 @pytest.fixture
 def waiting(registry: RegistryLab) -> RegistryLab:
-    """Give a stream that waits for a person, with a record of each of two schemas."""
+    """Return a stream that waits for a person, with a record of each of two schemas."""
     send(registry, OLD, id=1, name="one")
     registry.lab.drain()
     registry.lab.write_stream(schema={"add_column": "review"}, errors={"max_bad_ratio": 0})

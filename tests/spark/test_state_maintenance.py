@@ -73,7 +73,7 @@ def load(lake: StackStateLake, suffix: str = "") -> Table:
 
 
 def read_ids(lake: StackStateLake, suffix: str) -> Iterator[list[int]]:
-    """Give the ids of each data file, in the file's order."""
+    """Return the ids of each data file, in the file's order."""
     table = load(lake, suffix)
     for task in table.scan().plan_files():
         with table.io.new_input(task.file.file_path).open() as stream:

@@ -46,7 +46,7 @@ class SparkLake(Lake):
 
     @property
     def head(self) -> int:
-        """Give main's head."""
+        """Return main's head."""
         return self.table.metadata.refs["main"].snapshot_id
 
 

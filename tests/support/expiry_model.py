@@ -77,7 +77,7 @@ class TableModel:
         return self.commit({stream: state_of(epoch, f"{stream}{epoch}-{self.ids}")})
 
     def next_epochs(self) -> dict[str, int]:
-        """Give each stream's epoch after a rewind."""
+        """Return each stream's epoch after a rewind."""
         return {stream: point.state.epoch + 1 for stream, point in self.points().items()}
 
     def rewind(self, target: int) -> None:

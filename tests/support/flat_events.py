@@ -36,7 +36,7 @@ def flatten_text(kind: str, schema: Mapping[str, object], sent: str) -> Flat:
 
 
 def read_text(flat: Flat) -> str:
-    """Give the text of the flattened field."""
+    """Return the text of the flattened field."""
     assert flat.payload is not None, flat
     return dict(split_object(flat.payload.decode()))["x"].text
 

@@ -22,7 +22,7 @@ _ARROW = {
 
 
 def read_columns() -> dict[str, str]:
-    """Give the columns that the demo's stream file declares."""
+    """Return the columns that the demo's stream file declares."""
     stream = load_stream(STREAMS, "flights")
     return dict(stream.value.columns or {})
 

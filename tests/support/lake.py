@@ -126,7 +126,7 @@ class Lake:
 
     @property
     def catalog(self) -> ScriptedCatalog:
-        """Give the catalog, whose answers can be scripted."""
+        """Return the catalog, whose answers can be scripted."""
         return cast("ScriptedCatalog", self.store.catalog)
 
     def close(self) -> None:
@@ -259,7 +259,7 @@ class Molds:
 
     @contextmanager
     def begin(self, stream: Stream) -> Iterator[Lake]:
-        """Give a fresh catalog with a stream begun at offset 0 of two partitions."""
+        """Return a fresh catalog with a stream begun at offset 0 of two partitions."""
         lake = Lake(self.place, stream)
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir(parents=True)

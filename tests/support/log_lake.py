@@ -41,7 +41,7 @@ class LogInMemory:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Give the next offset of both partitions."""
+        """Return the next offset of both partitions."""
         first, second = (max(self.offsets[p], default=self.earliest[p] - 1) + 1 for p in (0, 1))
         return first, second
 

@@ -29,7 +29,7 @@ class ScriptedStore(FileIO):
         return self._real.new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
-        """Give a file to write, which fails if that is its turn."""
+        """Return a file to write, which fails if that is its turn."""
         real = self._real.new_output(location)
         failure = self.failures.pop(0) if self.failures else None
         return real if failure is None else TornFile(real, failure)
@@ -48,11 +48,11 @@ class TornFile(OutputFile):
         self._real, self._failure = real, failure
 
     def __len__(self) -> int:
-        """Give the length of what is there."""
+        """Return the length of what is there."""
         return len(self._real)
 
     def exists(self) -> bool:
-        """Say whether anything is there."""
+        """Return whether anything is there."""
         return self._real.exists()
 
     def to_input_file(self) -> InputFile:

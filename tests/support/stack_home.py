@@ -63,12 +63,12 @@ class Home:
         return str(found)
 
     def services(self) -> dict[str, object]:
-        """Give each service's own pid; parsers and tasks below it come and go."""
+        """Return each service's own pid; parsers and tasks below it come and go."""
         parts = cast("dict[str, Json]", self.status()["parts"])
         return {name: part["pid"] for name, part in parts.items()}
 
     def pids(self) -> set[int]:
-        """Give the pids of all processes of this stack."""
+        """Return the pids of all processes of this stack."""
         return {process.pid for process in find_processes(self.path)}
 
 

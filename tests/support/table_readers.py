@@ -30,7 +30,7 @@ def _write(value: object) -> str:
 
 
 def make_rows(table: pa.Table) -> Rows:
-    """Give the rows of an Arrow table."""
+    """Return the rows of an Arrow table."""
     return [tuple(row.values()) for row in table.to_pylist()]
 
 

@@ -10,6 +10,7 @@ from frazil.errors import SchemaMisfitError, StageStaleError
 from frazil.iceberg.commit_retry import retry_commit
 from frazil.iceberg.manifests import find_lowest
 from frazil.iceberg.table_schema import build_partition_spec, build_table_schema
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.messages import BatchPlan, RowLimits, StageResult
 from frazil.ledger import keys
 from frazil.ledger.offsets import describe_ranges
@@ -204,7 +205,7 @@ def require_reviewed_schemas(work: Workspace, plan: BatchPlan, used_ids: Iterabl
     pending = replace(work, added_schema_ids=tuple(unreviewed))
     retry_commit(
         f"storing pending schemas of {work.stream.stream}",
-        lambda: store_pending_schemas(pending, work.store.load(work.stream.table.name)),
+        lambda: store_pending_schemas(pending, TableView(work.store, plan.table).table),
     )
     required = "; ".join(f"schema {number} requires {text}" for number, text in unreviewed.items())
     raise StageStaleError(

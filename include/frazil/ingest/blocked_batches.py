@@ -9,6 +9,7 @@ from typing import Self
 from frazil.errors import BatchBlockedError, BatchError, RecordsNotIsolatedError, StageStaleError
 from frazil.iceberg import commits
 from frazil.iceberg.commit_retry import commit_once, retry_commit
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.messages import BatchPlan
 from frazil.ingest.planning import transform_version
 from frazil.ledger import keys
@@ -134,7 +135,7 @@ def record_block(work: Workspace, plan: BatchPlan, branch: str, error: BatchErro
     )
 
     def attempt() -> None:
-        table = work.store.load(plan.table)
+        table = TableView(work.store, plan.table).table
         stored = read_blocked(table.properties, plan.stream, plan.table)
         # A waiver inside the record, as earlier releases stored it, is kept for the same batch.
         waiver = stored.waiver if stored and _is_same(stored.plan, plan) else None

@@ -15,6 +15,7 @@ from frazil.iceberg.branches import reset_branch
 from frazil.iceberg.catalog import TableStore, translated_errors
 from frazil.iceberg.commit_retry import commit_once, retry_commit
 from frazil.iceberg.parquet_files import build_data_file, read_statistics
+from frazil.iceberg.table_view import TableView
 from frazil.ingest.fast_path import read_partition
 from frazil.ingest.messages import BatchPlan
 
@@ -39,7 +40,7 @@ def _try_stage(
     store: TableStore, plan: BatchPlan, branch: tuple[str, int], paths: tuple[str, ...]
 ) -> Table:
     attempt, base_head = branch
-    table = store.load(plan.table)
+    table = TableView(store, plan.table).table
     ref = table.metadata.refs.get(attempt)
     if ref is None:
         return table  # `find_staged_snapshot` raises for a branch that does not exist

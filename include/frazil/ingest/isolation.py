@@ -310,7 +310,7 @@ def suspected_records(doing: str, kind: type[FrazilError] = JobFailedError) -> I
 def require_publishable(work: Workspace, plan: BatchPlan, snapshot_id: int | None) -> None:
     """Build the snapshot of the staged files without a commit; raises what PUBLISH would raise."""
     if snapshot_id is not None:
-        table = work.store.load(plan.table)
+        table = TableView(work.store, plan.table).table
         commits.build_append(table, {}, commits.read_added_files(table, snapshot_id))
 
 

@@ -94,9 +94,9 @@ def _settle_and_plan(work: Workspace) -> BatchPlan | NothingToRead:
     return _plan_on(work, topics, prepared, rules, newest)
 
 
-def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
+def preview_next_batch(work: Workspace, view: TableView | None = None) -> BatchPlan | NothingToRead:
     """Plan the next batch without writing anything, even if the table does not exist yet."""
-    view = TableView(work.store, work.stream.table.name)
+    view = view or TableView(work.store, work.stream.table.name)
     newest = with_newest_columns(work, view)
     topics = work.kafka.fetch_topics(work.stream.source.names, work.stream.source.isolation)
     if view.found is None:
@@ -118,14 +118,13 @@ def preview_next_batch(work: Workspace) -> BatchPlan | NothingToRead:
     return _plan_on(work, topics, PreparedTable(view, point), rules, newest)
 
 
-def has_begun(work: Workspace) -> bool:
-    """Return whether the stream has a recovery point in its table.
+def has_begun(view: TableView, stream: str) -> bool:
+    """Return whether a stream has a recovery point in its table.
 
     Raises:
         TableError: the table's ledger cannot be trusted; a person decides.
     """
-    view = TableView(work.store, work.stream.table.name)
-    return view.found is not None and view.find_point(work.stream.stream) is not None
+    return view.found is not None and view.find_point(stream) is not None
 
 
 def _plan_on(

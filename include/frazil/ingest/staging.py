@@ -375,7 +375,7 @@ def find_staged_snapshot(
         ConservationError: it does not hold exactly the counted rows, each planned offset once.
     """
     branch, base_head = attempt
-    table = table or work.store.load(plan.table)
+    table = table or TableView(work.store, plan.table).table
     if (ref := table.metadata.refs.get(branch)) is None:
         raise StageLostError(
             f"batch {plan.batch_id}: branch {branch} of {plan.table} was removed while Spark wrote",

@@ -162,7 +162,7 @@ class _Folded:
     """The changes that a state has folded at its merge position, without those removed since.
 
     `state` is the table at that position: merges may go on meanwhile.
-    `open_letters` are the offsets of the dead letters that were open there: each may become an
+    `open_dead_letters` are the offsets of the dead letters that were open there: each may become an
     older change, or has become one that is not folded yet.
     """
 
@@ -170,12 +170,12 @@ class _Folded:
     state: Table
     changes: pa.Table
     history: History
-    open_letters: Mapping[Partition, Offsets]
+    open_dead_letters: Mapping[Partition, Offsets]
 
     @property
     def oldest_open(self) -> dict[Partition, int]:
         """Return the offset of the oldest open dead letter of each partition that has one."""
-        return {each: int(offsets[0]) for each, offsets in self.open_letters.items()}
+        return {each: int(offsets[0]) for each, offsets in self.open_dead_letters.items()}
 
 
 def _expire_state(work: Workspace, *, dry_run: bool) -> RowExpiryReport:
@@ -230,10 +230,10 @@ def _read_folded(work: Workspace) -> _Folded | str:
     if snapshot is None and plan is not None:  # expired: the head was read
         leaves |= flag_runs(changes, plan.added or {})
     changes = changes.filter(pa.array(~leaves))
-    letters = read_dead_letters(work.store.find(stream.dead_letters_table))
+    dead_letters = read_dead_letters(work.store.find(stream.dead_letters_table))
     steps = trace_steps(replace(view.history, head=position.snapshot_id), stream.stream)
-    open_letters = find_open(letters, steps)
-    return _Folded(position, state.table, changes, view.history, open_letters)
+    open_dead_letters = find_open(dead_letters, steps)
+    return _Folded(position, state.table, changes, view.history, open_dead_letters)
 
 
 def _read_events(scan: DataScan) -> pa.Table:
@@ -434,10 +434,10 @@ def _trim(work: Workspace, folded: _Folded, report: RowExpiryReport) -> RowExpir
     cut = find_cut(history, stream.stream, before_ms)
     longer_ms = before_ms - (stream.changes.keep_days or 0) * DAY_MS
     released = find_cut(history, stream.stream, longer_ms)
-    if holding := find_holding(stream, released, cut, folded.open_letters):
+    if holding := find_holding(stream, released, cut, folded.open_dead_letters):
         cut = find_cut(history, stream.stream, before_ms, holding)
-        letters = tuple(describe_offset(*each, offset) for each, offset in sorted(holding.items()))
-        report = report.model_copy(update={"held_by": letters})
+        held_by = tuple(describe_offset(*each, offset) for each, offset in sorted(holding.items()))
+        report = report.model_copy(update={"held_by": held_by})
     trimming = Trimming(cut, limit_deletes(stream, cut, folded.oldest_open))
     gone = choose_trimmed(stream, folded.changes, trimming)
     if report.dry_run:

@@ -7,11 +7,13 @@ range of two standard errors, limited to between zero and the mean cost of a bat
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -72,6 +74,16 @@ class MaintenanceCost:
 
     at: datetime
     cpu_ms: int
+
+
+class _Dated(Protocol):
+    @property
+    def at(self) -> datetime:
+        """Return when it was."""
+        ...
+
+
+AnyDated = TypeVar("AnyDated", bound=_Dated)
 
 
 class Money(Report):
@@ -166,18 +178,15 @@ def sum_up_days(
     """
     if not snapshots:
         return []
-    days = [_day(snapshot.at) for snapshot in snapshots]
-    steps = [*(step.at for step in maintained), *(merge.at for merge in merges)]
-    days += [day for at in steps if (day := _day(at)) > max(days)]
-    first, number = min(days), (max(days) - min(days)).days + 1
-    found, tables = [], [snapshots, *filter(None, others)]
-    for day in (first + timedelta(days=index) for index in range(number)):
-        own = [b for b in batches if _day(b.at) == day]
-        seen = [s for s in snapshots if _day(s.at) == day]
-        live = [_find_newest(sizes, day) for sizes in tables]
-        merged = [merge for merge in merges if _day(merge.at) == day]
-        maintained_ms = sum(step.cpu_ms for step in maintained if _day(step.at) == day)
-        found.append(_sum_up(own, seen, live, merged, day, maintained_ms / 1000))
+    own, seen, kept = _group(batches), _group(snapshots), _group(maintained)
+    merged, first = _group(merges), min(seen)
+    days = [first + timedelta(n) for n in range((max([*seen, *kept, *merged]) - first).days + 1)]
+    tables = (_list_newest(sizes, days) for sizes in (snapshots, *filter(None, others)))
+    live = zip(*tables, strict=True)
+    found = [
+        _sum_up(own[day], seen[day], sizes, merged[day], day, sum(m.cpu_ms for m in kept[day]))
+        for day, sizes in zip(days, live, strict=True)
+    ]
     if prices is not None:
         return [day.model_copy(update={"money": price_day(day, prices)}) for day in found]
     return found
@@ -187,10 +196,26 @@ def _day(at: datetime) -> date:
     return at.astimezone(UTC).date()
 
 
-def _find_newest(sizes: Sequence[TableSizes], day: date) -> TableSizes:
-    """Return the newest sizes of a table at the end of a day, or the first ones that are known."""
-    known = [each for each in sizes if _day(each.at) <= day]
-    return max(known, key=lambda s: s.at) if known else min(sizes, key=lambda s: s.at)
+def _at(figure: _Dated) -> datetime:
+    return figure.at
+
+
+def _group(figures: Iterable[AnyDated]) -> defaultdict[date, list[AnyDated]]:
+    """Group figures by their day."""
+    found = defaultdict[date, list[AnyDated]](list)
+    for each in figures:
+        found[_day(each.at)].append(each)
+    return found
+
+
+def _list_newest(sizes: Sequence[TableSizes], days: Sequence[date]) -> Iterator[TableSizes]:
+    """Yield a table's newest sizes at the end of each day, or the first ones that are known."""
+    by_day = _group(sizes)
+    earlier = [each for day in by_day if day < days[0] for each in by_day[day]]
+    newest = max(earlier, key=_at) if earlier else min(sizes, key=_at)
+    for day in days:
+        newest = max(by_day[day], key=_at, default=newest)
+        yield newest
 
 
 def _sum_up(
@@ -199,7 +224,7 @@ def _sum_up(
     live: Sequence[TableSizes],
     merged: Sequence[BatchCost],
     day: date,
-    maintenance_cpu_seconds: float,
+    maintenance_cpu_ms: int,
 ) -> DayCost:
     return DayCost(
         day=day,
@@ -209,7 +234,7 @@ def _sum_up(
         spark_measured=sum(b.spark_cpu_ms is not None for b in own),
         cpu_seconds=sum(b.cpu_ms or 0 for b in own) / 1000,
         spark_cpu_seconds=sum(b.spark_cpu_ms or 0 for b in own) / 1000,
-        maintenance_cpu_seconds=maintenance_cpu_seconds,
+        maintenance_cpu_seconds=maintenance_cpu_ms / 1000,
         bytes_written=sum(b.bytes_written for b in own),
         files_written=sum(b.files_written for b in own),
         requests=sum(b.requests for b in own),

@@ -151,16 +151,14 @@ class LedgerClocks:
     read_all_at: datetime | None
 
 
-def watch_stream(
-    work: Workspace, now: datetime | None = None, *, is_paused: bool = False, pool: str = ""
-) -> FreshnessReport:
-    """Judge a stream by its own limits at `now`, by default the present.
+def watch_stream(work: Workspace, *, is_paused: bool = False, pool: str = "") -> FreshnessReport:
+    """Judge a stream now by its own limits.
 
     `is_paused`: the stream's DAG is paused, and `pool`: its tasks wait for a slot of this pool,
     which only Airflow knows.
     """
     facts = replace(gather_freshness_facts(work), is_paused=is_paused, pool=pool)
-    return judge_freshness(facts, work.stream.freshness, now or datetime.now(UTC))
+    return judge_freshness(facts, work.stream.freshness, datetime.now(UTC))
 
 
 @dataclass(frozen=True)

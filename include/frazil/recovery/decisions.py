@@ -51,7 +51,7 @@ def waive_batch(work: Workspace, batch_id: str, author: Author | None) -> Decisi
     """
 
     def attempt() -> Decision:
-        table = work.store.load(work.stream.table.name)
+        table = TableView(work.store, work.stream.table.name).table
         blocked = _require_blocked(table, work.stream.stream, batch_id)
         _require_waivable(work, blocked)
         if author is None:

@@ -123,7 +123,7 @@ class ReplayRequest(Message):
     dry_run: bool = True
 
 
-class CompareRequest(StageRequest):
+class CompareRangeRequest(StageRequest):
     """The request of the Spark job `compare_range`.
 
     With `samples` the fields of `_kafka` are compared too, and up to that many differing rows are

@@ -44,7 +44,7 @@ from frazil.ledger.recovery_point import (
 from frazil.messages import count_noun
 from frazil.recovery.backfill_rules import find_first_published
 from frazil.recovery.messages import (
-    CompareRequest,
+    CompareRangeRequest,
     Differences,
     Replayed,
     ReplayPlan,
@@ -133,7 +133,7 @@ def compare_ranges(
     """
     schemas = select_batch_schemas(work, batch, read_seen_schema_ids(view.history, batch.stream))
     staging = build_request(work, batch, "", schemas, view).model_copy(update={"fast_path": None})
-    request = CompareRequest(**staging.model_dump(), samples=samples, older=dict(older or {}))
+    request = CompareRangeRequest(**staging.model_dump(), samples=samples, older=dict(older or {}))
     try:
         return work.engine.run_job("compare_range", request, Differences)
     except FrazilError as error:

@@ -65,7 +65,7 @@ _MAX_DEPTH = 100
 """Schemas inside schemas, references counted; a column has fewer levels."""
 
 
-class Resolved(Protocol):
+class ResolvedReference(Protocol):
     """The target of a reference."""
 
     @property
@@ -82,7 +82,7 @@ class Resolved(Protocol):
 class Resolver(Protocol):
     """A base URI and all documents; `referencing` publishes no type for it."""
 
-    def lookup(self, ref: str) -> Resolved:
+    def lookup(self, ref: str) -> ResolvedReference:
         """Resolve a reference."""
         ...
 
@@ -386,7 +386,7 @@ class _Reader:
             return _Shape(fault="is recursive")
         return self.read(found.contents, found.resolver, above)
 
-    def _resolve(self, reference: str, resolver: Resolver) -> Resolved:
+    def _resolve(self, reference: str, resolver: Resolver) -> ResolvedReference:
         """Resolve a reference by JSON Schema's rules, or else by a document's registered name."""
         for each in (resolver, self.by_name):
             try:
@@ -397,7 +397,7 @@ class _Reader:
         message = f"refers to {reference}, which does not exist"
         raise NotConvertibleError(message)
 
-    def _look_up(self, reference: str, resolver: Resolver) -> Resolved:
+    def _look_up(self, reference: str, resolver: Resolver) -> ResolvedReference:
         """Resolve a reference, in another document with that one's own URI as the base.
 
         The library takes the URI of a schema inside a document, but the name by which it found a

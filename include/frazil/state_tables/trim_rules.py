@@ -71,7 +71,7 @@ def find_cut(
 
 
 def find_holding(
-    stream: Stream, released: Limits, cut: Limits, open_letters: Mapping[Partition, Offsets]
+    stream: Stream, released: Limits, cut: Limits, open_dead_letters: Mapping[Partition, Offsets]
 ) -> dict[Partition, int]:
     """Return, by partition, the oldest open dead letter that prevents trimming below the cut.
 
@@ -80,7 +80,8 @@ def find_holding(
     restored.
     """
     found = dict[Partition, int]()
-    for each, offsets in open_letters.items() if stream.value.change_events is not None else ():
+    of_events = open_dead_letters if stream.value.change_events is not None else {}
+    for each, offsets in of_events.items():
         place = int(np.searchsorted(offsets, released.get(each, 0)))
         if place < len(offsets) and offsets[place] < cut.get(each, 0):
             found[each] = int(offsets[place])

@@ -28,7 +28,7 @@ def checks() -> list[Check]:
 
 @pytest.fixture
 def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a home, an Airflow of its own without a database, and two streams."""
+    """Return a home, an Airflow of its own without a database, and two streams."""
     folder = tmp_path / "streams"
     folder.mkdir()
     for name in ("orders", "returns"):

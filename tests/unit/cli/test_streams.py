@@ -17,7 +17,7 @@ from frazil_cli.main import main
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with a good stream file and two broken ones; its table's catalog is empty."""
+    """Return a folder with a good stream file and two broken ones; its table's catalog is empty."""
     for name, text in (("orders", GOOD), ("refunds", "stream: ["), ("sales", "- a")):
         (tmp_path / f"{name}.yaml").write_text(text)
     catalog = {

@@ -20,7 +20,7 @@ Fields = dict[str, object]
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Fields], str]:
-    """Give the address that a client gets from a connection."""
+    """Return the address that a client gets from a connection."""
 
     def find(client: str, fields: Fields) -> str:
         monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps(fields))

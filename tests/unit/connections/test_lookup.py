@@ -25,7 +25,7 @@ STACK = {
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a home of its own and no connections."""
+    """Return each test a home of its own and no connections."""
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path))
     for name in ("KAFKA_DEFAULT", "ICEBERG_DEFAULT", "SPARK_CONNECT_DEFAULT"):
         monkeypatch.delenv(f"AIRFLOW_CONN_{name}", raising=False)

@@ -166,7 +166,7 @@ def describe(kind: Kind, *, avro: bool, named: bool = False) -> FlatSpec:
 
 
 def read_id(flat: Flat) -> str:
-    """Give the text of the key's column, or the reason of a dead letter."""
+    """Return the text of the key's column, or the reason of a dead letter."""
     if flat.payload is None:
         return str(flat.fault)
     return dict(split_object(flat.payload.decode()))["id"].text

@@ -65,7 +65,7 @@ def compare_to(name: str, operator: str, parameter: Json) -> Mapping[str, Json]:
 
 
 def has(row: Row, name: str) -> bool:
-    """Say whether a value is there; NaN is none, as everywhere in suites."""
+    """Return whether a value is there; NaN is none, as everywhere in suites."""
     return row[name] is not None and row[name] == row[name]
 
 

@@ -44,7 +44,7 @@ def rows_of(sure: FastPathRows) -> list[dict[str, object]]:
 
 
 def read_by_library(payload: bytes) -> dict[str, object] | None:
-    """Give the values that the columns ask for; None where the library refuses the message."""
+    """Return the values that the columns ask for; None where the library refuses the message."""
     try:
         m = message_class().FromString(payload)
     except DecodeError:
@@ -70,7 +70,7 @@ def read_by_library(payload: bytes) -> dict[str, object] | None:
 
 
 def split_instant(row: dict[str, object]) -> dict[str, object]:
-    """Give an instant as the library does."""
+    """Return an instant as the library does."""
     at = row["at"]
     if at is None:
         return row

@@ -15,7 +15,7 @@ from frazil.iceberg.catalog import TableStore, wait_for_answer
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Give the address of a server that accepts connections and is silent."""
+    """Return the address of a server that accepts connections and is silent."""
     monkeypatch.setattr(catalog, "ANSWER_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"

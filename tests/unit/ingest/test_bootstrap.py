@@ -36,7 +36,7 @@ def start_at(offsets: Mapping[int, int]) -> Stream:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[Lake]:
-    """Give a catalog without tables, and a stream that asks for what retention took."""
+    """Return a catalog without tables, and a stream that asks for what retention took."""
     lake = Lake(tmp_path, start_at({0: 5}))
     yield lake
     lake.catalog.close()

@@ -131,7 +131,7 @@ def run(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
-    """Give a stream that has published one batch, and records for the next one."""
+    """Return a stream that has published one batch, and records for the next one."""
     stream, bad, *files = cast("tuple[Stream, int]", request.param)
     extra = {"extra": dict(lake.store.preset.properties)}
     monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(extra))

@@ -1,6 +1,6 @@
 """A dropped table halts its stream until a person decides; nothing takes its place by itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -16,7 +16,9 @@ from frazil.kafka.cluster import KafkaLog
 from frazil.ledger.authors import Author
 from frazil.observability.dead_letter_report import report_dead_letters
 from frazil.observability.status import list_snapshots, read_status
+from frazil.recovery.decisions import accept_gap, waive_batch
 from frazil.recovery.halt_resolution import start_over
+from frazil.schemas.evolution import accept_schema, quarantine_schema, stop_schema
 from frazil.workspace import Workspace
 
 JANE = Author("jane@example.org", "dropped by mistake")
@@ -24,7 +26,7 @@ JANE = Author("jane@example.org", "dropped by mistake")
 
 @pytest.fixture
 def dropped(lake: Lake, work: Workspace) -> Workspace:
-    """Give a stream of two batches whose table was dropped."""
+    """Return a stream of two batches whose table was dropped."""
     lake.ingest(3, 2)
     lake.ingest(5, 4)
     archive_all_entries(lake.store, lake.history)
@@ -60,6 +62,25 @@ def test_a_command_that_reads_says_that_the_table_was_dropped(
 ) -> None:
     with pytest.raises(TableDroppedError, match="2 batches of stream orders"):
         read(dropped)
+
+
+DECISIONS: Mapping[str, Callable[[Workspace], object]] = {
+    "waive": lambda work: waive_batch(work, "0" * 32, JANE),
+    "accept a gap": lambda work: accept_gap(work, JANE),
+    "accept a schema": lambda work: accept_schema(work, JANE),
+    "stop a schema": lambda work: stop_schema(work, JANE),
+    "quarantine a schema": lambda work: quarantine_schema(work, JANE),
+}
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_a_decision_says_that_the_table_was_dropped(
+    lake: Lake, dropped: Workspace, decision: str
+) -> None:
+    with pytest.raises(TableDroppedError, match=r"demo\.orders was dropped"):
+        DECISIONS[decision](dropped)
+
+    assert lake.catalog.list_tables("demo") == []
 
 
 def test_a_stream_that_the_archive_does_not_know_has_not_started(dropped: Workspace) -> None:

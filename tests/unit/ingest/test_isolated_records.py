@@ -21,7 +21,7 @@ from frazil.ledger.offsets import OffsetRange
 
 @pytest.fixture
 def run(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Give a stream whose job fails at named records."""
+    """Return a stream whose job fails at named records."""
     return begin_run(lake, monkeypatch, tmp_path)
 
 

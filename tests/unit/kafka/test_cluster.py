@@ -17,7 +17,7 @@ from frazil.kafka.cluster import KafkaLog, _is_electing_leader
 
 
 def raised_from(code: int) -> KafkaUnavailableError:
-    """Give the error as the client's own error makes it."""
+    """Return the error as the client's own error makes it."""
     error = KafkaUnavailableError("describing topic flights", "look")
     error.__cause__ = KafkaException(KafkaError(code))
     return error

@@ -251,7 +251,7 @@ class World:
 
     @property
     def epoch(self) -> int | None:
-        """Give the newest epoch on main's true ancestry."""
+        """Return the newest epoch on main's true ancestry."""
         return next((e for n in self.line if (e := self.truth[n][1]) is not None), None)
 
     @property

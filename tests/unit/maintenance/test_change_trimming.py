@@ -255,7 +255,7 @@ class Sent:
         return [row for offset, row in enumerate(self.rows) if offset not in taken]
 
     def folds(self, rows: list[dict[str, object]]) -> bool:
-        """Say whether the rows fold to the source."""
+        """Return whether the rows fold to the source."""
         rules = StateRules("orders", "shop.orders", ("id",), operation="_op", has_events=True)
         return fold(rules, rows) == self.source
 

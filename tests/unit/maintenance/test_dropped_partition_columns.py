@@ -20,7 +20,7 @@ KINDS = {"string": "x", "int": 7, "date": date(2026, 3, 1), "decimal(9,2)": Deci
 
 @pytest.fixture(params=KINDS)
 def lake(molds: Molds, request: pytest.FixtureRequest) -> Iterator[Lake]:
-    """Give a table with two files in one partition of a column that was dropped since."""
+    """Return a table with two files in one partition of a column that was dropped since."""
     kind: str = request.param
     columns = {"id": "long!", "kind": kind}
     begun = make_stream(

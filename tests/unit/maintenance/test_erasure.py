@@ -290,7 +290,7 @@ def test_letters_that_go_before_their_batch_is_published_are_not_missed(
 
 
 def keyed(rows: pa.Table, key: bytes) -> pa.Table:
-    """Give every letter the same raw key."""
+    """Return every letter the same raw key."""
     return pa.Table.from_pylist(
         [
             {**row, "stream": "orders", "_kafka": {**row["_kafka"], "key": key}}

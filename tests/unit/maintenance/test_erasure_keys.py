@@ -84,7 +84,7 @@ def put_values(lake: Lake) -> None:
 
 
 def find(lake: Lake, *texts: str) -> list[int]:
-    """Give the offsets of the rows that have one of the keys."""
+    """Return the offsets of the rows that have one of the keys."""
     erased = load_keys(lake.stream, ErasureRequest(stream="orders", keys=texts))
     found = find_rows(lake.table, select_rows_by_key(lake.table, erased))
     return [offset for file in found for offset in np.flatnonzero(file.is_removed).tolist()]

@@ -72,7 +72,7 @@ class Changed:
         append(self.lake.catalog, self.lake.table, made)
 
     def rows(self) -> set[int]:
-        """Give the offsets of the rows that are visible."""
+        """Return the offsets of the rows that are visible."""
         return {offset for _, offset in self.lake.coordinates()}
 
 

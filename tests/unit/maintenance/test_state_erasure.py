@@ -67,7 +67,7 @@ def run(lake: StateLake, *texts: str) -> Erased:
 
 
 def stored_ids(lake: StateLake) -> Iterator[set[int]]:
-    """Give the ids in the data files of the three heads, hidden rows included."""
+    """Return the ids in the data files of the three heads, hidden rows included."""
     for name in (lake.stream.table.name, lake.state_name, f"{lake.state_name}__deletes"):
         table, found = lake.store.load(name), set()
         for task in table.scan().plan_files():

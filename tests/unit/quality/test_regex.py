@@ -15,7 +15,7 @@ from frazil.quality.regex import to_re2_regex
 
 
 def is_pattern(text: str) -> bool:
-    """Say whether Python takes it; it repeats no end of a word."""
+    """Return whether Python takes it; it repeats no end of a word."""
     try:
         re.compile(text)
     except re.error:

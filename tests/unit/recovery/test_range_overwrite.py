@@ -41,7 +41,7 @@ def replay(lake: Lake, work: Workspace, plan: BatchPlan) -> PublishedBatch:
 
 
 def live_files(lake: Lake) -> list[tuple[object, int]]:
-    """Give partition and number of rows of every live file."""
+    """Return partition and number of rows of every live file."""
     files = [task.file for task in lake.table.scan().plan_files()]
     return sorted((file.partition[0], file.record_count) for file in files)
 

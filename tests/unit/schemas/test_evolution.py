@@ -28,7 +28,7 @@ SHOP = {"shop": "string"}
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Lake:
-    """Give a lake whose stream has begun with an id and a name, partitioned by the shop."""
+    """Return a lake whose stream has begun with an id and a name, partitioned by the shop."""
     stream = make_stream(
         value={"columns": COLUMNS | SHOP},
         table={"name": "demo.orders", "partition_by": ["bucket(shop, 4)"]},

@@ -13,7 +13,7 @@ JAVA = Java(Path("/usr/lib/jvm/j"), "17.0.1")
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StackSettings:
-    """Give a home with a jar of its own."""
+    """Return a home with a jar of its own."""
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
     settings = load_settings({})
     (settings.jars / "spark").mkdir(parents=True)

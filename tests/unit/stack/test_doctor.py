@@ -18,7 +18,7 @@ from frazil_stack.settings import load_settings
 
 @pytest.fixture
 def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a home and one stream file of its own."""
+    """Return a home and one stream file of its own."""
     folder = tmp_path / "streams"
     folder.mkdir()
     stream = {

@@ -75,12 +75,12 @@ def test_a_catalog_without_tables_is_not_ready(tmp_path_factory: pytest.TempPath
 
 
 def states(**changes: str) -> dict[str, str]:
-    """Give every service's state: stopped unless changed."""
+    """Return every service's state: stopped unless changed."""
     return {"supervisor": "running", **dict.fromkeys(SERVICE_PARTS, "stopped"), **changes}
 
 
 def running(*parts: str) -> dict[str, str]:
-    """Give running services of whole parts."""
+    """Return running services of whole parts."""
     return {name: "running" for name, part in SERVICE_PARTS.items() if part in parts}
 
 

@@ -40,7 +40,7 @@ def start() -> Iterator[Start]:
 
 
 def mark(home: Path, service: str = "kafka") -> dict[str, str]:
-    """Give the environment of a service of a home."""
+    """Return the environment of a service of a home."""
     return {"FRAZIL_HOME": str(home), "FRAZIL_STACK_SERVICE": service}
 
 

@@ -85,7 +85,7 @@ def connect(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
 @pytest.fixture
 def lab(database: Database, tmp_path: Path) -> Iterator[SourceLab]:
-    """Give ten rows on both sides."""
+    """Return ten rows on both sides."""
     database.ask("CREATE TABLE items (id bigint PRIMARY KEY, name text, doc text)")
     database.ask("INSERT INTO items SELECT i, 'n' || i, NULL FROM generate_series(1, 10) AS i")
     lab = SourceLab.make(database, tmp_path, "items", COLUMNS)

@@ -22,7 +22,7 @@ INSERTED = MergeCounts(changes=1, inserted=1, updated=0, deleted=0, absent=0, su
 
 @pytest.fixture
 def lake(tmp_path: Path) -> StateLake:
-    """Give a state table with one row; the policy makes every change by itself."""
+    """Return a state table with one row; the policy makes every change by itself."""
     table = {
         "name": "states.orders",
         "mode": "upsert",

@@ -10,7 +10,7 @@ NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 
 def begin(name: str, schedule: str = "* * * * *") -> datetime:
-    """Give the first moment after noon; a sixth field is seconds, for Airflow as for croniter."""
+    """Return the first moment after noon; a sixth field is seconds, for Airflow as for croniter."""
     found: datetime = croniter(spread(schedule, name), NOON).get_next(datetime)
     return found
 

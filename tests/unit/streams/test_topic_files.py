@@ -37,7 +37,7 @@ table:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder with the file `shop`, and a home without a list of topics."""
+    """Return a folder with the file `shop`, and a home without a list of topics."""
     monkeypatch.setenv("FRAZIL_HOME", str(tmp_path / "home"))
     (tmp_path / "shop.yaml").write_text(SHOP)
     return tmp_path
