@@ -106,7 +106,7 @@ FORM = {
     ),
     "to_time": instant_param("To time", "For recover."),
     "to_offset": text_param(
-        "Before offset", "For recover: `flights:0:4711`.", pattern=OFFSET_LOCATION_PATTERN
+        "Roll back to before", "For recover: `flights:0:4711`.", pattern=OFFSET_LOCATION_PATTERN
     ),
     "answer": text_param(
         "Resolution of the halt", "For recover: `reingest`, `skip` or `new-table`."

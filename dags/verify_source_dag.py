@@ -2,7 +2,7 @@
 
 **What.** `verify` reads the state table and the source table in PostgreSQL, in a transaction that
 cannot write, and compares each row; its result, as JSON, is the task's XCom. Keys that differ are
-looked at again until they are equal, shown to be different, or the wait is over. `judge` succeeds
+compared again until they are equal, shown to be different, or the wait is over. `judge` succeeds
 if no key is different. It shows counts and names of columns, no keys and no values.
 
 **When.** Whenever you trigger it, also while the source is being written.

@@ -339,7 +339,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def lab(stack: Stack, tmp_path: Path) -> Lab:
-    """Return a test a stream, a topic name and a table of its own."""
+    """Return a stream, a topic name and a table of a test's own."""
     stream = f"s{secrets.token_hex(4)}"
     made = Lab(stack, tmp_path, stream)
     made.write_stream(

@@ -201,6 +201,7 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     Example: frazil snapshots flights
     """
     from frazil.ingest.snapshot_summaries import describe_late
+    from frazil.ledger.foreign_snapshots import describe_kind
     from frazil.observability.status import list_snapshots, list_state_snapshots
     from frazil.workspace import open_workspace
 
@@ -214,7 +215,7 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     rows = [
         (
             s.snapshot_id,
-            s.kind,
+            describe_kind(s.kind),
             s.epoch,
             format_ranges(s.ranges),
             s.rows_written,
@@ -230,7 +231,7 @@ def snapshots(stream: StreamName, as_json: Json = False) -> None:
     print_table(f"Snapshots of {stream}, newest first", shown, rows)
     if of_state:
         merges = [
-            (s.snapshot_id, s.kind, s.merged, f"{s.committed_at:%Y-%m-%d %H:%M:%S}")
+            (s.snapshot_id, describe_kind(s.kind), s.merged, f"{s.committed_at:%Y-%m-%d %H:%M:%S}")
             for s in of_state
         ]
         title = f"Snapshots of state table {of_state[0].table}, newest first"

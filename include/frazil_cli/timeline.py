@@ -69,10 +69,17 @@ def timeline(
 
 
 def _show(events: "Sequence[Event]", begin: datetime) -> None:
+    from frazil.ledger.foreign_snapshots import describe_kind
     from frazil.observability.timeline import describe_phases
 
     rows = [
-        (f"{e.at:%Y-%m-%d %H:%M:%S}", e.stream, e.kind, e.text, describe_phases(e.facts))
+        (
+            f"{e.at:%Y-%m-%d %H:%M:%S}",
+            e.stream,
+            describe_kind(e.kind),
+            e.text,
+            describe_phases(e.facts),
+        )
         for e in events
     ]
     columns = ("at (UTC)", "stream", "event", "details", "seconds")

@@ -45,7 +45,7 @@ class Supervisor:
     """A client of the supervisor of one stack, over its Unix socket."""
 
     def __init__(self, stack: Path, timeout_seconds: float | None = None) -> None:
-        """Store the address; each call opens a connection, and waits for ever without a timeout."""
+        """Store the address; each call opens a connection, and waits without end by default."""
         self._transport = _TimeoutTransport(socket_path(stack), timeout_seconds)
 
     @property
@@ -86,7 +86,7 @@ class Supervisor:
 
 
 class _TimeoutConnection(UnixStreamHTTPConnection):  # type: ignore[misc]
-    """A connection to supervisor's socket with a timeout; None waits for ever."""
+    """A connection to supervisor's socket with a timeout; None waits without end."""
 
     def __init__(self, socket_file: Path, timeout_seconds: float | None) -> None:
         super().__init__("localhost")

@@ -44,7 +44,8 @@ Parse = Callable[[], "DagBag"]
 
 @pytest.fixture(scope="session", autouse=True)
 def logging_of_airflow() -> None:
-    """Let Airflow set up logging before a test reads logs: it takes away who listens."""
+    """Import Airflow before a test reads logs: it replaces the handlers of the root logger."""
+    import frazil_airflow.freshness_watch  # noqa: F401, PLC0415 - after its environment
 
 
 @pytest.fixture

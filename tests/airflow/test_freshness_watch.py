@@ -9,6 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from support.catalog_loads import count_loads
+from support.lake import Lake
+
+from frazil.streams.loading import load_stream
 
 pytestmark = pytest.mark.airflow
 
@@ -25,12 +30,6 @@ def connect(monkeypatch: pytest.MonkeyPatch, **extra: str) -> None:
 def list_told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """List what the watch said, line by line."""
     return [r.getMessage() for r in caplog.records if r.name == "frazil_airflow.freshness_watch"]
-
-
-@pytest.fixture(autouse=True)
-def _airflow_is_imported() -> None:
-    """Import Airflow before the test begins: it replaces the handlers of the root logger."""
-    import frazil_airflow.freshness_watch  # noqa: F401, PLC0415 - Airflow is imported late
 
 
 @pytest.fixture
@@ -120,6 +119,33 @@ def test_a_file_with_a_pattern_is_read_once_for_all_its_topics(
     assert find_failing(names, "test") == names
     assert len(names) == len(topics)
     assert [path.name for path in read] == ["shop.yaml"]
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_a_late_stream_is_read_once_whether_it_is_paused_or_not(
+    write_stream: WriteStream,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    *,
+    is_paused: bool,
+) -> None:
+    from frazil_airflow import freshness_watch  # noqa: PLC0415 - see above
+
+    stream = load_stream(write_stream("orders").parent, "orders")
+    lake = Lake(tmp_path, stream)
+    lake.begin()
+    lake.close()
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    connect(monkeypatch, type="sql", uri=uri, warehouse=str(tmp_path), catalog="lake")
+    monkeypatch.setattr(freshness_watch, "is_paused", lambda _: is_paused)
+    loads = count_loads(monkeypatch, SqlCatalog)
+
+    with caplog.at_level(logging.INFO):
+        assert freshness_watch.find_failing(["orders"], "test") == ["orders"]
+
+    assert loads.take() == {stream.table.name: 1}
+    assert "has no `bootstrap.servers`" in list_told(caplog)[0]
 
 
 def test_a_watch_of_no_streams_finds_none() -> None:

@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from support.catalog_loads import count_loads
+from support.lake import Lake
+
+from frazil.errors import ConfigurationError
+from frazil.streams.loading import load_stream
 
 if TYPE_CHECKING:
     from airflow.triggers.base import TriggerEvent
@@ -62,6 +68,27 @@ def test_a_stream_that_cannot_begin_is_trouble_too(
 
     assert [watch.position for watch in watches] == [BEGINNING, BEGINNING]
     assert watches[0].has_records()
+
+
+def test_a_wait_loads_the_table_once(
+    write_stream: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from frazil_airflow.record_trigger import watch_records  # noqa: PLC0415 - see above
+
+    stream = load_stream(write_stream("orders").parent, "orders")
+    lake = Lake(tmp_path, stream)
+    lake.begin()
+    lake.close()
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    content = {"extra": {"catalog": "lake", "warehouse": f"file://{tmp_path}", **properties}}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_DEFAULT", json.dumps(content))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka"}))
+    loads = count_loads(monkeypatch, SqlCatalog)
+
+    with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
+        watch_records("orders")
+
+    assert loads.take() == {stream.table.name: 1}
 
 
 def wait_for_event(monkeypatch: pytest.MonkeyPatch, watch: Callable[[str], object]) -> float:

@@ -22,7 +22,7 @@ TOKEN_SECONDS = 30
 
 
 class Guard(BaseHTTPRequestHandler):
-    """Return tokens, and pass on the requests of those who have one."""
+    """Issue tokens, and pass on the requests of those who have one."""
 
     upstream = ""
     tokens: ClassVar[dict[str, float]] = {}

@@ -74,7 +74,7 @@ class Keys:
 
 
 class Vendor(Guard):
-    """Return out keys with each table that a client loads, and again at the table's own address."""
+    """Send keys with each table that a client loads, and again at the table's own address."""
 
     keys: Keys
 

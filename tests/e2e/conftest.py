@@ -118,7 +118,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 
 @pytest.fixture
 def airflow_lab(airflow: Airflow) -> Iterator[Lab]:
-    """Return a test a stream that Airflow sees."""
+    """Yield a stream that Airflow sees."""
     with lend_stream(airflow) as lab:
         yield lab
 
@@ -152,7 +152,7 @@ def lend_stream(airflow: Airflow) -> Iterator[Lab]:
 
 @pytest.fixture(name="lab")
 def audited_lab(lab: Lab) -> Iterator[Lab]:
-    """Return a test the stream that needs no Airflow; the independent auditor judges its table."""
+    """Yield a stream that needs no Airflow; the independent auditor judges its table."""
     yield lab
     audit(lab)
 

@@ -68,7 +68,7 @@ def rounds(sampled: bool) -> int:  # noqa: FBT001 - a fixture
 def arena(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Arena]:
-    """Return every race of this file one catalog of each kind, with two racers."""
+    """Yield, for every race of this file, one catalog of each kind, with two racers."""
     folder = tmp_path_factory.mktemp("arena")
     sqlite = {
         "type": "sql",

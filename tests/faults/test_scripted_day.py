@@ -158,7 +158,7 @@ STOPPED = (
     ("10:04", Day.records, "warned", "not_planned", "check that DAG ingest__"),
     ("10:09", None, "warned", "not_planned", "6 unread offsets"),
     ("10:11", None, "red", "not_planned", "the scheduler is running"),
-    ("11:00", None, "red", "not_planned", "6 unread offsets, the oldest for 1 h"),
+    ("11:00", None, "red", "not_planned", "6 unread offsets, the oldest waiting for 1 h"),
     ("11:01", Day.ingest, "green", "up_to_date", "up to date"),
     ("11:30", None, "green", "idle", "idle"),
 )

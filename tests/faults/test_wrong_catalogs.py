@@ -56,7 +56,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @contextmanager
 def answer(status: int, body: str) -> Iterator[str]:
-    """Return one answer to all requests, as a server in front of a catalog or a catalog does."""
+    """Send one answer to all requests, as a server in front of a catalog or a catalog does."""
     with serve_http(lambda _: (status, body.encode())) as address:
         yield f"http://{address}"
 

@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def submitted(lab: Lab) -> Lab:
-    """Return the lab's stream the other engine; nothing else changes."""
+    """Return the lab with the other engine; nothing else changes."""
     lab.write_stream(batch={"engine": "submit"})
     lab.create_topic(partitions=4)
     return lab

@@ -1,6 +1,6 @@
 """The traps that we hit ourselves, each on the real parts, beside the way that avoids it.
 
-Protocol.md, "Traps that we hit ourselves". Those of PyIceberg alone are in tests/unit.
+docs/protocol.md, "Traps". Those of PyIceberg alone are in tests/unit.
 """
 
 import json

@@ -120,7 +120,7 @@ class Source:
         self._send(key, "d")
 
     def move(self, key: int) -> None:
-        """Return a row another key that is free."""
+        """Give a row another key that is free."""
         free = [each for each in range(10) if each not in self.rows]
         if not free:
             return

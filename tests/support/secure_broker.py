@@ -65,7 +65,7 @@ class SecureBroker:
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(20)
 
     def allow(self, resource: str, user: str, right: AclOperation, kind: ResourceType) -> None:
-        """Return one user a right, and so deny all rights of others to groups or topics."""
+        """Grant one user a right, and so deny all rights of others to groups or topics."""
         admin = AdminClient({"bootstrap.servers": self.address("PLAINTEXT"), "log_level": 0})
         is_group = kind is ResourceType.GROUP
         pattern = ResourcePatternType.PREFIXED if is_group else ResourcePatternType.LITERAL

@@ -368,7 +368,7 @@ class _Translation:
         return host
 
     def _validate_no_passwords(self) -> None:
-        """Refuse passwords in addresses: Spark shows them, as it only hides them by their key."""
+        """Check that no address has a password: Spark shows addresses, it hides values by key."""
         shown = [k for k, v in self._left.items() if k != "uri" or self.kind != "sql"]
         found = sorted(
             k

@@ -303,6 +303,6 @@ def _read_stack_connection(
 
 def _require_text(value: object) -> str:
     if not isinstance(value, str):
-        message = f"{value!r} is no text"
+        message = f"{value!r} is not a text"
         raise TypeError(message)
     return value

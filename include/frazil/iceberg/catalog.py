@@ -89,7 +89,7 @@ Azure's schemes if `adlfs` is installed. A connection's own `py-io-impl` wins an
 
 
 ANSWER_SECONDS = 180.0
-"""PyIceberg's clients wait for ever. Linux tries for 127 s to connect, and then says so itself."""
+"""PyIceberg's clients have no time limit. Linux tries for 127 s to connect, then says so."""
 
 Result = TypeVar("Result")
 

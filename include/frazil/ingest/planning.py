@@ -273,7 +273,7 @@ def share_fairly(
 
 
 def batch_id(table_uuid: str, stream: str, base: StreamState, ranges: Ranges, rules: str) -> str:
-    """Return the id of a batch: equal for equal ranges, base and rules (protocol.md)."""
+    """Return the id of a batch: equal for equal ranges, base and rules (docs/formats.md)."""
     parts = [table_uuid, stream, base.epoch, base.batch, encode_ranges(ranges), rules]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -8,13 +8,23 @@ from frazil.ledger import keys
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 
 OtherWriters = Literal["allow", "refuse"]
+_FOREIGN = "foreign "
 
 
 def name_kind(summary: Mapping[str, str]) -> str:
-    """Return the kind of a snapshot; another writer's compaction leaves the rows unchanged."""
-    operation = summary.get("operation", "")
-    other = "compaction" if operation == "replace" else f"{operation} by another writer".lstrip()
+    """Return the kind of a snapshot; another writer's is `compaction` or `foreign OPERATION`.
+
+    Only a compaction leaves the rows unchanged. The timeline's table and JSON have these kinds.
+    """
+    operation = summary.get("operation", "change")
+    other = "compaction" if operation == "replace" else f"{_FOREIGN}{operation}"
     return summary.get(keys.KIND) or other
+
+
+def describe_kind(kind: str) -> str:
+    """Return the kind of a snapshot or event for people: `append by another writer`."""
+    operation = kind.removeprefix(_FOREIGN)
+    return kind if operation == kind else f"{operation} by another writer"
 
 
 def list_foreign_snapshots(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:

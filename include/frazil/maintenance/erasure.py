@@ -381,9 +381,9 @@ def _describe_other_key(erased: ErasedKeys, column: str, other: str) -> str:
     """Describe how to give the same keys by another column; a part of a key selects nothing."""
     names = [*erased.whole[0]] if erased.whole else []
     if column not in names:
-        return f"pass {name_field('keys', 'key')} {other}=VALUE"
+        return f"set {name_field('keys', 'key')} to {other}=VALUE"
     line = ",".join(other if name == column else name for name in names)
-    return f"pass {name_field('keys_file')} with a CSV file whose first line is {line}"
+    return f"set {name_field('keys_file')} to a CSV file whose first line is {line}"
 
 
 def _list_kafka(work: Workspace, deleted: Coordinates) -> Iterator[str]:
@@ -411,7 +411,7 @@ def _list_unsearched(erased: ErasedKeys) -> Iterator[str]:
     if not erased.raw:
         yield (
             "only dead letters of the rows above were found: values of dead letters are not "
-            f"searched; pass {name_field('keys', 'key')} {RAW_KEY}=VALUE to find them by the "
+            f"searched; set {name_field('keys', 'key')} to {RAW_KEY}=VALUE to find them by the "
             "record's key"
         )
 

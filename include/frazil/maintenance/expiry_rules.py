@@ -212,7 +212,7 @@ def require_kept_snapshots(before: History, after: History, expired: Collection[
     if lost:
         raise HistoryCutError(
             f"table {before.table}: Frazil expired {count_noun(len(expired), 'snapshot')}; "
-            f"further snapshots of main that are gone: {len(lost)}: "
+            f"further snapshots of main that are gone ({len(lost)}): "
             f"{', '.join(map(str, lost[:5]))}",
             "their ledger entries are archived and no stream lost its recovery point; find the "
             "other job that expires snapshots of this table, or its retention properties",

@@ -248,7 +248,7 @@ def _expire_keys(
 ) -> tuple[RowExpiryReport, _Folded]:
     """Delete all changes, the row and recorded deletes of the keys whose rows are too old.
 
-    Return the changes that are left, too; after a dry run those that would be left.
+    Return the changes that are left to trim, too; after a dry run those that would be left.
     """
     stream, rule = work.stream, work.stream.maintenance.expire_rows
     assert rule is not None  # noqa: S101 - the caller has looked
@@ -261,7 +261,7 @@ def _expire_keys(
     old = _find_old(work, folded, changes, (column, *earlier.times), report.before_at)
     old = old.filter(pa.array(~_flag_touched(work, folded, old, state)))
     update["rows"] = len(old)
-    left = folded if not len(old) else _without_keys(folded, old, stream.table.id_columns)
+    gone, left = _part_changes(folded, old, stream.table.id_columns, report)
     if report.dry_run:
         return report.model_copy(update=update), left
     at_position = replace(folded.history, head=folded.position.snapshot_id)
@@ -274,8 +274,7 @@ def _expire_keys(
     if not len(old):
         forget_deletes(work, merged, words[keys.REASON])  # a run that was killed may have left some
         return report.model_copy(update=update), left
-    gone = split_newest(stream, select_keys(folded.changes, old, stream.table.id_columns))
-    landed = delete_changes(work, folded.position, gone, words)
+    landed = delete_changes(work, folded.position, split_newest(stream, gone), words)
     numbers = tuple(each.entry.snapshot_id for each in landed)
     deletion = Deletion(keys.EXPIRE_ROWS, stream.stream, work.run_id, words)
     require = partial(_require_untouched, work, folded, old, numbers)
@@ -284,9 +283,15 @@ def _expire_keys(
     return report.model_copy(update={**update, "snapshot_ids": numbers}), left
 
 
-def _without_keys(folded: _Folded, old: pa.Table, id_columns: Sequence[str]) -> _Folded:
-    is_left = ~flag_keys(folded.changes, old, id_columns)
-    return replace(folded, changes=folded.changes.filter(pa.array(is_left)))
+def _part_changes(
+    folded: _Folded, old: pa.Table, id_columns: Sequence[str], report: RowExpiryReport
+) -> tuple[pa.Table, _Folded]:
+    """Return the changes of the old keys, and those that are left if they are to be trimmed."""
+    is_gone = pa.array(flag_keys(folded.changes, old, id_columns))
+    gone = folded.changes.filter(is_gone)
+    if report.trimmed_before is None or not len(gone):
+        return gone, folded
+    return gone, replace(folded, changes=folded.changes.filter(pc.invert(is_gone)))
 
 
 def _describe_times(
@@ -335,8 +340,8 @@ def _find_deleted(
 ) -> pa.Table | None:
     """Read the deleted keys whose delete is too old, with its coordinate; None if there are none.
 
-    A delete may lack the column, but must not keep its key's values for ever: then the timestamp of
-    its record has its time.
+    A delete may lack the column, but must not keep its key's values without end: then the
+    timestamp of its record has its time.
     """
     stream, rule = work.stream, work.stream.maintenance.expire_rows
     operation = find_operation(stream, folded.changes.column_names)

@@ -134,7 +134,7 @@ def find_columns(schema: Schema, named: str | None, table: str) -> tuple[OffsetC
     raise IncompatibleTableError(
         f"table {table} has no known columns for partition and offset among its columns "
         f"{', '.join(field.name for field in schema.fields)}; known layouts: {layouts}",
-        f"pass {name_field('columns')} (adopt), or {name_field('left_columns')} and "
+        f"set {name_field('columns')} (adopt), or {name_field('left_columns')} and "
         f"{name_field('right_columns')} (compare), for "
         "example partition=kafka_partition,offset=kafka_offset,topic=kafka_topic; a table without "
         "offsets can be neither compared nor adopted",

@@ -277,16 +277,17 @@ def locate_key(work: Workspace, texts: Sequence[str]) -> KeyStatus:
         IncompatibleTableError: the stream has no state table.
         ConfigurationError: the texts are not each column of the key once, as COLUMN=VALUE.
     """
-    require_state(work.stream)
-    work = with_event_key(work)
-    state, ids = require_state(work.stream), work.stream.table.id_columns
+    state = require_state(work.stream)
+    changes, view = (TableView(work.store, name) for name in (work.stream.table.name, state.name))
+    view.load()  # before its changes: a merge may be published meanwhile
+    work = with_event_key(work, changes)
+    ids = work.stream.table.id_columns
     values = dict(text.split("=", 1) for text in texts if "=" in text)
     if len(texts) != len(ids) or set(values) != set(ids):
         raise ConfigurationError(
             f"the key of {state.name} has the columns {', '.join(ids)}",
             "name each once: " + " ".join(f"--key {name}=VALUE" for name in ids),
         )
-    changes, view = TableView(work.store, work.stream.table.name), TableView(work.store, state.name)
     behind = read_state_status(work.stream, changes, view)
     waiting = behind.text if behind.problem or behind.behind_since else ""
     for name in (state.name, state.deletes_name):

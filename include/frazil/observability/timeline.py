@@ -46,12 +46,15 @@ def join_events(*groups: Iterable[Event]) -> list[Event]:
 def derive_events(history: History, stream: str) -> Iterator[Event]:
     """Derive events from main's ancestry, the archive and properties.
 
-    The archive has everything that was ever on main, including what was rolled back.
+    The archive has everything that was ever on main, including what was rolled back. A staged
+    snapshot is part of the one that published it.
     """
     found = dict(history.load_archive().entries)
     found |= {entry.snapshot_id: entry for entry in walk_ancestors(history)}
+    staged = {entry.summary.get(keys.SOURCE_SNAPSHOT_ID) for entry in found.values()}
     for entry in found.values():
-        yield _describe_snapshot(history, entry, stream)
+        if keys.KIND in entry.summary or str(entry.snapshot_id) not in staged:
+            yield _describe_snapshot(history, entry, stream)
     for number, record in read_schema_changes(history.properties, history.table):
         yield _describe_schema_change(history, f"{keys.SCHEMA_CHANGE_PREFIX}{number}", record)
 

@@ -117,16 +117,23 @@ def _derive_all(work: Workspace, view: TableView) -> Iterator[Event]:
 
 
 def _own(work: Workspace) -> str:
-    """Return the row filter for events of a stream or its table."""
-    return f"stream = '{work.stream.stream}' or table_name = '{work.stream.table.name}'"
+    """Return the row filter for events of a stream or its tables."""
+    tables = ", ".join(f"'{name}'" for name in _list_tables(work))
+    return f"stream = '{work.stream.stream}' or table_name in ({tables})"
 
 
 def _concerns(event: Event, work: Workspace) -> bool:
-    return event.stream == work.stream.stream or event.table == work.stream.table.name
+    return event.stream == work.stream.stream or event.table in _list_tables(work)
+
+
+def _list_tables(work: Workspace) -> list[str]:
+    """Return the names of the stream's table and its state table."""
+    table = work.stream.table
+    return [table.name, *([table.state.name] if table.state else [])]
 
 
 def _read_known_ids(work: Workspace) -> set[str]:
-    """Return the ids of recorded events of the stream and its table."""
+    """Return the ids of recorded events of the stream and its tables."""
     table = work.store.find(keys.TIMELINE_TABLE)
     if table is None:
         return set()

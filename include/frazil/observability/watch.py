@@ -6,6 +6,7 @@ It writes nothing. A system that does not answer becomes part of the verdict, no
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -175,15 +176,17 @@ class TableReading:
     state: TableView | None = None
 
 
-def read_table(work: Workspace, view: TableView | None = None) -> TableReading:
+def read_table(work: Workspace) -> TableReading:
     """Collect the table's facts until an obstacle is met; facts collected before stay."""
     stream = work.stream
-    facts, state = FreshnessFacts(stream.stream, stream.table.name), None
+    facts = FreshnessFacts(stream.stream, stream.table.name)
+    view, state = None, None
     try:
-        view = view or TableView(work.store, stream.table.name)
+        view = TableView(work.store, stream.table.name)
         if stream.table.state is not None:
-            state = TableView(view.store, stream.table.state.name)
-            state.load()  # before its changes: a merge may be published meanwhile
+            state = TableView(work.store, stream.table.state.name)
+            with suppress(FrazilError):  # the facts of the merge tell it
+                state.load()  # before its changes: a merge may be published meanwhile
         if view.found is None:
             require_not_dropped(work.store, stream.table.name, stream.stream)
             raise missing_table(work.store, stream.table.name)

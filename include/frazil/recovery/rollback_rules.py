@@ -8,7 +8,7 @@ from typing import get_args
 from frazil.errors import ConfigurationError, NothingToDecideError, TargetError
 from frazil.ledger import keys
 from frazil.ledger.deletions import count_erased
-from frazil.ledger.foreign_snapshots import list_foreign_snapshots, name_kind
+from frazil.ledger.foreign_snapshots import describe_kind, list_foreign_snapshots, name_kind
 from frazil.ledger.offsets import (
     NextOffsets,
     OffsetLocation,
@@ -374,7 +374,7 @@ def _list_effects(
 ) -> Iterator[str]:
     """Yield lines about removed snapshots, ranges read again, and what is lost for good."""
     kinds = Counter(name_kind(entry.summary) for entry in rollback.removed)
-    listed = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    listed = ", ".join(f"{n} {describe_kind(kind)}" for kind, n in sorted(kinds.items()))
     yield f"removed snapshots: {listed or 'none'}"
     for stream, reread in rollback.reread.items():
         yield f"{stream} reads again: {describe_ranges(reread)}"

@@ -7,7 +7,7 @@ decision stops its stream, not other streams on the table.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -23,7 +23,7 @@ from frazil.iceberg.table_schema import replace_schema
 from frazil.iceberg.table_view import TableView, iterate_views
 from frazil.ledger import keys
 from frazil.ledger.authors import Author, Decision
-from frazil.ledger.stored_properties import read_schema_changes
+from frazil.ledger.stored_properties import SchemaChangeRecord, read_schema_changes
 from frazil.schemas.inferred_columns import read_pending_schemas, with_columns, with_newest_columns
 from frazil.schemas.merge import merge_schema
 from frazil.schemas.partition_evolution import repartition
@@ -93,22 +93,21 @@ def accept_schema(work: Workspace, author: Author, review_id: str | None = None)
         NothingToDecideError: no change is pending, or another review is.
         SchemaRefusedError: the table or the policy forbids a change.
     """
-    tried: list[Decision] = []
+    tried: list[tuple[int, Decision]] = []
 
     def attempt() -> Decision:
         view = TableView(work.store, work.stream.table.name)
+        made = read_schema_changes(view.table.properties, view.name)
+        if tried and _is_recorded(made[tried[-1][0] :], author):
+            return tried[-1][1]  # the attempt before was committed, its response was lost
         known = with_newest_columns(work, view)
-        try:
-            review = _read_open_review(known, view, review_id)
-        except NothingToDecideError:
-            if tried and _is_recorded(view, author):
-                return tried[-1]  # an earlier attempt was committed, its response was lost
-            raise
+        review = _read_open_review(known, view, review_id)
         if review.impossible or review.policy in {"fail", "quarantine"}:
             require_decision(review)
-        tried.append(Decision("accept", f"{review.table}: {review.text}"))
+        decision = Decision("accept", f"{review.table}: {review.text}")
+        tried.append((len(made), decision))
         _evolve(known, view.table, review, author)
-        return tried[-1]
+        return decision
 
     return retry_commit(f"changing the schema of {work.stream.table.name}", attempt)
 
@@ -171,6 +170,7 @@ def _record_decision(
 
     def attempt() -> Decision:
         view = TableView(work.store, work.stream.table.name)
+        table = view.table  # a dropped one is told before what the registry says
         known = with_newest_columns(work, view)
         review = _read_open_review(known, view, review_id)
         decision = Decision(kind, describe(review))
@@ -180,9 +180,9 @@ def _record_decision(
             changes = tuple(change.text for change in review.changes)
             new = SchemaDecision(kind=kind, changes=changes, by=by, reason=reason, at=_format_now())
             properties = {keys.schema_answer_key(review.stream): new.model_dump_json()}
-            properties |= _describe_decision(view.table, review, author, kind)
-            properties |= _list_pending(known, view.table)
-            commit_once(work.store, view.table, {}, [commits.set_properties(properties)])
+            properties |= _describe_decision(table, review, author, kind)
+            properties |= _list_pending(known, table)
+            commit_once(work.store, table, {}, [commits.set_properties(properties)])
         return decision
 
     return retry_commit(f"recording a schema decision of {work.stream.stream}", attempt)
@@ -249,12 +249,10 @@ def _read_open_review(work: Workspace, view: TableView, review_id: str | None) -
     return review
 
 
-def _is_recorded(view: TableView, author: Author) -> bool:
-    """Return whether the newest recorded decision is this author's acceptance."""
-    changes = read_schema_changes(view.table.properties, view.name)
-    newest = changes[-1][1] if changes else None
-    found = newest and (newest.by, newest.reason, newest.answer)
-    return found == (author.by, author.reason, "accept")
+def _is_recorded(made: Sequence[tuple[int, SchemaChangeRecord]], author: Author) -> bool:
+    """Return whether an acceptance by this author is among decisions."""
+    wanted = (author.by, author.reason, "accept")
+    return any((record.by, record.reason, record.answer) == wanted for _, record in made)
 
 
 def _store_file_properties(work: Workspace, table: Table) -> bool:

@@ -42,8 +42,8 @@ from frazil.streams.models import Stream
 from frazil.streams.yaml_files import locate_field, name_field
 from frazil.workspace import Workspace
 
-_LOOKED_AT = 100
-"""Records of each partition among which a key is looked for."""
+_SEARCHED_RECORDS = 100
+"""Records of each partition that are searched for a key."""
 
 
 def with_columns(work: Workspace, view: TableView | None = None) -> Workspace:
@@ -340,7 +340,7 @@ def _read_key_fields(work: Workspace) -> tuple[str, ...]:
     except NotConvertibleError:
         root = None
     if not isinstance(root, Record):
-        problem = f"schema {schema.id} of subject {payload.subject} is no Avro record"
+        problem = f"schema {schema.id} of subject {payload.subject} is not an Avro record"
         step = "let the connector write its keys as Avro records, and read a new topic; or "
         unread = ": a delete whose key cannot be read is a dead letter then"
         raise _make_misfit_error(stream, problem, step + _name_key(stream, unread))
@@ -367,7 +367,7 @@ def _fetch_keys(work: Workspace) -> Iterator[tuple[str, bytes | None]]:
     consumer = OffsetConsumer(work.kafka, work.kafka_config)
     for facts in work.kafka.fetch_topics(work.stream.source.names, isolation):
         for number, part in enumerate(facts.partitions):
-            span = OffsetRange(part.earliest, min(part.end, part.earliest + _LOOKED_AT))
+            span = OffsetRange(part.earliest, min(part.end, part.earliest + _SEARCHED_RECORDS))
             for each in consumer.fetch_records(facts.topic, number, span, isolation):
                 yield describe_partition(facts.topic, number), each.key
 

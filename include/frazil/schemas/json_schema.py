@@ -219,9 +219,9 @@ def read_json_schema(registered: Registered) -> Source:
         raise
     except (TypeError, AttributeError) as error:
         message = (
-            "is not a valid JSON Schema: it is no object, or one of its keywords that name or hold "
-            "schemas ($id, $ref, $defs, properties, items, allOf, then …) has a wrong type; a list "
-            "of `items` needs a `$schema` such as http://json-schema.org/draft-07/schema#"
+            "is not a valid JSON Schema: it is not an object, or one of its keywords that name or "
+            "hold schemas ($id, $ref, $defs, properties, items, allOf, then …) has a wrong type; a "
+            "list of `items` needs a `$schema` such as http://json-schema.org/draft-07/schema#"
         )
         raise UnreadableSchemaError(message) from error
     except ValueError as error:

@@ -244,7 +244,7 @@ def _read_root(payload: Payload, schema: Registered, *, is_new: bool = False) ->
         _require_avro(schema)
         row = read_event_row(schema)
         if row is None and is_new:
-            message = "is no schema of change events: it has no record `after`"
+            message = "is not a schema of change events: it has no record `after`"
             raise NotConvertibleError(message)
         return row or Record(())  # records of this schema become no rows
     if schema.type == "PROTOBUF":

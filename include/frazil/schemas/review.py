@@ -288,9 +288,10 @@ class ShownReview:
 def show_schema_review(work: Workspace) -> ShownReview:
     """Describe the pending changes and their effects."""
     view = TableView(work.store, work.stream.table.name)
+    table = view.table  # a dropped one is told before what the registry says
     work = with_newest_columns(work, view)
     stream = work.stream
-    review = find_review(view.table, work)
+    review = find_review(table, work)
     if review is None:
         return ShownReview(f"table {stream.table.name} matches the stream file", {})
     point = view.find_point(stream.stream)

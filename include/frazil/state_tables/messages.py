@@ -172,7 +172,7 @@ class SourceCheckRequest(Message):
     """A comparison of a state table with its source.
 
     `table` is the source's, as `schema.name`; by default the rows name it. Keys that differ are
-    looked at again for `wait_seconds`.
+    compared again for `wait_seconds`.
     """
 
     stream: str

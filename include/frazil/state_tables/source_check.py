@@ -17,7 +17,7 @@ from frazil.errors import ConfigurationError, FrazilError, IncompatibleTableErro
 from frazil.iceberg.table_view import TableView
 from frazil.ledger.offsets import NextOffsets
 from frazil.ledger.recovery_point import for_reading, require_recovery_point
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.schemas.inferred_columns import with_event_key
 from frazil.state_tables.messages import KeyCounts, SourceCheck, SourceCheckRequest
 from frazil.state_tables.source_check_rules import (
@@ -275,7 +275,7 @@ def _choose_table(
     if not schema_ or not name_:
         raise ConfigurationError(
             f"stream {request.stream}: no row of the state names its source table",
-            "pass `--table SCHEMA.NAME`",
+            f"set {name_field('table')} to SCHEMA.NAME",
         )
     if database not in {None, snapshot.database}:
         raise ConfigurationError(

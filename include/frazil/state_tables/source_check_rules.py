@@ -16,7 +16,7 @@ from frazil.ledger.coordinates import Partition
 from frazil.state_tables.source_values import DIGEST_BYTES
 
 MOST_SUSPECTS = 100_000
-"""How many keys are looked at again; their keys and digests are held in memory."""
+"""How many keys are compared again; their keys and digests are held in memory."""
 LEAST_STILL_SECONDS = 10.0
 """How long a connector that runs may take to send a change; Debezium asks every half second."""
 
@@ -29,7 +29,7 @@ class Row(NamedTuple):
     """A row of either side: digests of its key and its values, and what names its version.
 
     The version is the transaction of a source row, and the Kafka coordinate of a state row. `parts`
-    are digests of single values, of rows that are looked at again.
+    are digests of single values, of rows that are compared again.
     """
 
     key: bytes

@@ -20,6 +20,7 @@ from frazil.errors import (
     TargetError,
     hide_literals,
 )
+from frazil.messages import name_field
 from frazil.state_tables.source_check_rules import Row, parse_lsn
 from frazil.state_tables.source_values import (
     Pairing,
@@ -113,11 +114,12 @@ class SourceSnapshot:
         if not found:
             raise TargetError(
                 f"{said} does not exist",
-                "correct the database (`schema`) of the connection, or pass `--table SCHEMA.NAME`",
+                "correct the database (`schema`) of the connection, or set "
+                f"{name_field('table')} to SCHEMA.NAME",
             )
         oid, schema, name, kind, is_filtered, may_read = found[0]
         if kind not in {_PLAIN, _PARTITIONED}:
-            raise TargetError(f"{said} is not a table", "pass `--table SCHEMA.NAME`")
+            raise TargetError(f"{said} is not a table", f"set {name_field('table')} to SCHEMA.NAME")
         if not may_read:
             grant = f"GRANT USAGE ON SCHEMA {schema} TO …; GRANT SELECT ON {schema}.{name} TO …"
             raise ConfigurationError(f"{said}: user {self.user} may not read it", f"`{grant}`")

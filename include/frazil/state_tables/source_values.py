@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.errors import IncompatibleTableError
+from frazil.messages import name_field
 from frazil.streams.column_types import Column, ColumnType, ListType, Primitive, format_type
 
 Text: TypeAlias = "str | list[str | None] | None"
@@ -146,7 +147,8 @@ def pair_columns(
         if name not in found:
             raise IncompatibleTableError(
                 f"column {name} of the key cannot be compared: {skipped.get(name, 'unknown')}",
-                "pass `--table SCHEMA.NAME`, or correct value.columns in the stream file",
+                f"set {name_field('table')} to SCHEMA.NAME, or correct value.columns in the stream "
+                "file",
             )
     skipped |= _list_unread(columns, by_name)
     values = tuple(pairing for name, pairing in found.items() if name not in ids)

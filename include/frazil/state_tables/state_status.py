@@ -111,12 +111,12 @@ def read_merge_lag(stream: Stream, changes: TableView, state: TableView) -> Stat
     Raises:
         UnavailableError: catalog or storage did not answer.
     """
-    state.load()  # before its changes: a merge may be published meanwhile
-    if changes.found is None:
-        return StateStatus(table=state.name)
     merged = position = None
     halt: FrazilError | None = None
     try:
+        state.load()  # before its changes: a merge may be published meanwhile
+        if changes.found is None:
+            return StateStatus(table=state.name)
         if state.found is not None:
             merged = find_merged(for_reading(state.history), stream.stream)
             position = find_position(for_reading(state.history), stream.stream)

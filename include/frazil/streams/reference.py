@@ -125,7 +125,7 @@ columns:
 `from` also tells apart fields that differ only in case. With `flatten_debezium` or `rest` Frazil
 writes fields `_frazil_op`, `_frazil_unavailable`, `_frazil_source` and `_frazil_rest`, so that
 `from` of these names is refused. A short form is one text, as in the struct:
-`order_id: 'long! from "order-id"'`. A field is read into one column only. `from` is no part of the
+`order_id: 'long! from "order-id"'`. A field is read into one column only. `from` is not part of the
 table: with another `from` a column gets other values in later batches, and `frazil replay` reads
 older records again. Python workers leave JSON with `from` inside a struct to Spark, which is
 slower. `frazil status` lists fields without a column, odd names in backticks.

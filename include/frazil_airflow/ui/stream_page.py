@@ -89,6 +89,7 @@ def read_events(
 ) -> PageSection:
     """Read what `frazil timeline` shows, newest first; without a catalog, the local notes."""
     from frazil.errors import FrazilError  # noqa: PLC0415
+    from frazil.ledger.foreign_snapshots import describe_kind  # noqa: PLC0415
     from frazil.observability.timeline import describe_phases  # noqa: PLC0415
     from frazil.observability.timeline_table import read_own_notes, read_timeline  # noqa: PLC0415
 
@@ -100,7 +101,7 @@ def read_events(
         events, problem = read_own_notes(work, begin), str(error)
     problem += "\nOnly events noted on this machine are shown. " if problem else ""
     rows = [
-        (format_time(e.at), e.stream, e.kind, e.text, describe_phases(e.facts))
+        (format_time(e.at), e.stream, describe_kind(e.kind), e.text, describe_phases(e.facts))
         for e in events[: -SHOWN - 1 : -1]
     ]
     columns = ("At (UTC)", "Stream", "Event", "Details", "Seconds")
@@ -148,6 +149,7 @@ def _list_notes(status: "StreamStatus") -> Iterator[str]:
 def read_snapshots(work: "Workspace", reading: "TableReading") -> PageSection:
     """Read what `frazil snapshots` shows."""
     from frazil.ingest.snapshot_summaries import describe_late  # noqa: PLC0415
+    from frazil.ledger.foreign_snapshots import describe_kind  # noqa: PLC0415
     from frazil.ledger.offsets import describe_ranges, unpack_ranges  # noqa: PLC0415
     from frazil.observability.status import list_snapshots  # noqa: PLC0415
 
@@ -155,7 +157,7 @@ def read_snapshots(work: "Workspace", reading: "TableReading") -> PageSection:
     rows = [
         (
             str(each.snapshot_id),
-            each.kind,
+            describe_kind(each.kind),
             each.epoch,
             describe_ranges(unpack_ranges(each.ranges)),
             each.rows_written,

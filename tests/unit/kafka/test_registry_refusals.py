@@ -21,7 +21,7 @@ NO_REGISTRY = "the server at this address is not a registry"
 def serve(
     status: int, body: bytes, folder: Path, identity: Identity | None = None
 ) -> Iterator[str]:
-    """Return one answer to all requests, over TLS with an identity; give the address."""
+    """Send one answer to all requests, over TLS with an identity; yield the address."""
     context = None
     if identity:
         (folder / "server.pem").write_text(identity.pem + identity.key())

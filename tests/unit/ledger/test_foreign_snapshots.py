@@ -6,7 +6,29 @@ import pytest
 from support.lake import Lake, make_stream
 
 from frazil.errors import WriterActiveError
-from frazil.ledger.foreign_snapshots import count_foreign_snapshots, require_sole_writer
+from frazil.ledger import keys
+from frazil.ledger.foreign_snapshots import (
+    count_foreign_snapshots,
+    describe_kind,
+    name_kind,
+    require_sole_writer,
+)
+
+
+@pytest.mark.parametrize(
+    ("summary", "kind", "text"),
+    [
+        ({"operation": "append", keys.KIND: "ingest"}, "ingest", "ingest"),
+        ({"operation": "append"}, "foreign append", "append by another writer"),
+        ({"operation": "replace"}, "compaction", "compaction"),
+        ({}, "foreign change", "change by another writer"),
+    ],
+)
+def test_a_snapshot_has_a_kind_and_words_for_it(
+    summary: dict[str, str], kind: str, text: str
+) -> None:
+    assert name_kind(summary) == kind
+    assert describe_kind(kind) == text
 
 
 def test_rows_of_others_halt_a_stream_that_allows_none(lake: Lake) -> None:

@@ -328,7 +328,7 @@ def test_a_column_whose_proof_is_lost_is_named_and_not_searched(
 
     assert changed.rows() == {0, 1, 2, 3, 5}
     assert "customer_v0 may have been set aside when the type of customer changed" in text
-    assert "to erase by it, pass --key customer_v0=VALUE" in text
+    assert "to erase by it, set --key to customer_v0=VALUE" in text
 
 
 def test_whole_keys_whose_proof_is_lost_are_never_told_to_be_given_in_part(
@@ -340,8 +340,8 @@ def test_whole_keys_whose_proof_is_lost_are_never_told_to_be_given_in_part(
 
     text = run(work, keys_file=str(file)).text
 
-    assert "pass --keys-file with a CSV file whose first line is shop,customer_v0" in text
-    assert "=VALUE by --key to erase" not in text
+    assert "set --keys-file to a CSV file whose first line is shop,customer_v0" in text
+    assert "to erase by it, set --key to" not in text
 
 
 def test_advice_names_the_fields_of_a_form(
@@ -352,7 +352,7 @@ def test_advice_names_the_fields_of_a_form(
     with errors_of_forms():
         text = run(work, "customer=3").text
 
-    assert "to erase by it, pass keys customer_v0=VALUE" in text
+    assert "to erase by it, set keys to customer_v0=VALUE" in text
     assert "--" not in text.replace("--no-dry-run", "")
 
 

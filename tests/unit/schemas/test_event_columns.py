@@ -1,19 +1,37 @@
 """Columns and key of change events whose stream file lists none: from registered schemas."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyiceberg.table import CommitTableResponse
+from requests.exceptions import ReadTimeout
 from support.change_events import Fields, avro_envelope, avro_value
 from support.http_server import Request, serve_http
 from support.lake import Lake, make_stream
+from support.scripted_catalog import Land, ScriptedCatalog
 
-from frazil.errors import FrazilError, SchemaMisfitError, StreamFileError, UnknownSubjectError
+from frazil.errors import (
+    FrazilError,
+    SchemaMisfitError,
+    StreamFileError,
+    TableDroppedError,
+    UnknownSubjectError,
+)
+from frazil.iceberg.ledger_archive import archive_all_entries
+from frazil.iceberg.table_view import TableView
 from frazil.kafka.schema_registry import Registered
+from frazil.ledger.authors import Author
 from frazil.schemas.avro import read_event_row
-from frazil.schemas.evolution import settle_schema
+from frazil.schemas.evolution import (
+    accept_schema,
+    quarantine_schema,
+    settle_schema,
+    stop_schema,
+)
 from frazil.schemas.inferred_columns import with_columns, with_event_key, with_newest_columns
 from frazil.schemas.payloads import (
     Payload,
@@ -22,6 +40,7 @@ from frazil.schemas.payloads import (
     list_required_changes,
     list_unfit_fields,
 )
+from frazil.schemas.review import show_schema_review
 from frazil.schemas.source_types import NotConvertibleError, derive_columns
 from frazil.streams.change_events import find_row_type
 from frazil.streams.column_types import format_type
@@ -32,6 +51,7 @@ from frazil_spark.decode.logical_values import LOGICAL
 CONNECT, TIME = "org.apache.kafka.connect.data", "io.debezium.time"
 EVENTS: dict[str, object] = {"convert": "by_schema_id", "transform": "flatten_debezium"}
 FROM_KEY = "_from_debezium_key_"
+JANE = Author("jane@example.org", "wanted")
 ROW = {"id": "int", "name": ["null", "string"]}
 
 
@@ -330,6 +350,51 @@ def test_a_field_of_a_plain_value_with_a_taken_name_is_left_out(
 
 
 @pytest.mark.parametrize(
+    "act",
+    [
+        show_schema_review,
+        lambda work: accept_schema(work, JANE),
+        lambda work: stop_schema(work, JANE),
+        lambda work: quarantine_schema(work, JANE),
+    ],
+    ids=["show", "accept", "stop", "quarantine"],
+)
+def test_a_dropped_table_is_told_before_what_the_registry_says(
+    tmp_path: Path, registry: Registry, act: Callable[[Workspace], object]
+) -> None:
+    captured = Captured(tmp_path, UPSERT)
+    registry.register(ROW)
+    work = captured.begin()
+    archive_all_entries(work.store, TableView(work.store, work.stream.table.name).history)
+    work.store.catalog.drop_table(work.stream.table.name)
+    registry.latest.clear()
+
+    with pytest.raises(TableDroppedError):
+        act(captured.open())
+
+
+def test_a_schema_that_is_registered_while_an_answer_is_lost_is_not_accepted_with_it(
+    tmp_path: Path, registry: Registry
+) -> None:
+    captured = Captured(tmp_path, {})
+    registry.register(ROW)
+    work = captured.begin()
+    registry.register({**ROW, "more": "int"})
+
+    def lose(land: Land) -> CommitTableResponse:
+        land()
+        registry.register({**ROW, "more": "int", "unseen": "int"})
+        raise ReadTimeout
+
+    cast("ScriptedCatalog", work.store.catalog).script = [lose]
+
+    decision = accept_schema(work, JANE)
+
+    assert "more" in decision.text
+    assert "unseen" not in columns_of(with_columns(captured.open()).stream)
+
+
+@pytest.mark.parametrize(
     ("row", "table", "reason"),
     [
         (ROW, {"partition_by": ["day(at)"]}, "schema, table.partition_by.0: column 'at' is"),
@@ -398,8 +463,13 @@ LISTED = {"columns": {"id": "int", "name": "string"}}
     [
         ({}, WITH_TABLE, "has __dbz__table, which `after` of their", "key.enforce.uniqueness"),
         (LISTED, WITH_TABLE, "__dbz__table, for which value.columns", "if the rows lack the field"),
-        ({}, '"int"', "schema 3 of subject orders-key is no Avro record", "keys as Avro records"),
-        (LISTED, '"int"', "is no Avro record, so the key columns", "keys as Avro records"),
+        (
+            {},
+            '"int"',
+            "schema 3 of subject orders-key is not an Avro record",
+            "keys as Avro records",
+        ),
+        (LISTED, '"int"', "is not an Avro record, so the key columns", "keys as Avro records"),
     ],
     ids=["another field", "another field, listed", "no record", "no record, listed"],
 )

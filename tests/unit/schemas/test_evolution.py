@@ -316,6 +316,19 @@ def test_an_accepted_change_whose_answer_is_lost_is_told_as_made(begun: Lake) ->
     assert len(records(begun)) == 1
 
 
+def test_a_conflict_after_an_earlier_decision_in_the_same_words_is_decided_again(
+    begun: Lake,
+) -> None:
+    accept_schema(edit(begun, {"id": "int!", "label": "string"}), JANE)
+    work = edit(begun, {"id": "int!", "title": "string"})
+    begun.catalog.script = [overtaken_by(lambda: begun.ingest(1, 0))]
+
+    decision = accept_schema(work, JANE)
+
+    assert decision.text.endswith("rename label to title")
+    assert names(begun) == ["id", "title", "_kafka"]
+
+
 def test_a_column_that_another_stream_writes_too_is_not_changed_for_one(begun: Lake) -> None:
     other = make_stream("others", value={"columns": COLUMNS | SHOP}, table={"name": "demo.orders"})
     begun.begin(other)

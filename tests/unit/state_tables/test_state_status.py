@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from pyiceberg.exceptions import NoSuchIcebergTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from support.catalog_loads import count_loads
@@ -21,6 +22,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author
 from frazil.observability.status import list_state_snapshots, locate_key, read_status
 from frazil.observability.timeline import derive_events
+from frazil.observability.timeline_table import read_recorded, record_timeline
 from frazil.observability.watch import read_table
 from frazil.recovery.halt_resolution import reingest
 from frazil.state_tables.messages import MergeCounts, MergePosition
@@ -90,8 +92,9 @@ def test_a_halted_merge_says_since_when_and_what_to_do(lake: StateLake, work: Wo
     edited = lake.stream.model_copy(update={"order": SequenceBy(sequence_by=("_kafka.timestamp",))})
 
     status = compare(lake.store, edited)
-    view = TableView(lake.store, lake.stream.table.name)
-    merge = read_table(replace(work, stream=edited), view).facts.merge
+    other = replace(work, stream=edited)
+    vars(other)["store"] = lake.store
+    merge = read_table(other).facts.merge
 
     assert "order, cdc_field or deletes changed" in status.text
     assert "1 batch not merged (2 changes), behind since" in status.text
@@ -191,6 +194,27 @@ def test_a_merge_that_is_published_during_a_status_is_not_late(
 
     assert merge is not None
     assert (merge.problem, merge.behind_since) == (None, None)
+
+
+def test_a_state_table_that_cannot_be_read_is_a_problem_of_the_merge_alone(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = ScriptedCatalog.load_table
+
+    def load_table(self: ScriptedCatalog, identifier: str | Identifier) -> Table:
+        if identifier == require_state(work.stream).name:
+            message = "Property table_type is DELTA"
+            raise NoSuchIcebergTableError(message)
+        return load(self, identifier)
+
+    monkeypatch.setattr(ScriptedCatalog, "load_table", load_table)
+
+    facts = read_table(work).facts
+
+    assert facts.obstacle is None
+    assert facts.merge is not None
+    assert "is not an Iceberg table" in (facts.merge.problem or "")
+    assert "is not an Iceberg table" in compare(work.store, work.stream).text
 
 
 def test_after_a_rollback_what_was_committed_since_the_merge_waits(
@@ -307,3 +331,29 @@ def test_snapshots_and_timeline_tell_what_a_merge_did(lake: StateLake, work: Wor
     assert (newest.kind, newest.table) == ("merge", lake.state_name)
     assert newest.merged == COUNTS.text == "3 changes: 1 inserted, 1 absent, 1 superseded"
     assert [event.text for event in events if event.kind == "merge"] == [COUNTS.text]
+
+
+def test_events_of_a_state_table_are_recorded_once(lake: StateLake, work: Workspace) -> None:
+    append(lake.catalog, lake.store.load(lake.state_name), [])
+
+    recorded = record_timeline(work)
+
+    assert recorded > 0
+    assert record_timeline(work) == 0
+    events = read_recorded(lake.store, BIRTH)
+    assert [e.kind for e in events if e.table == lake.state_name and not e.stream] == [
+        "foreign append"
+    ]
+
+
+def test_a_staged_snapshot_is_no_event_of_another_writer(lake: StateLake) -> None:
+    history = TableView(lake.store, lake.state_name).history
+    head = history.entries[history.head or 0]
+    staged = replace(head, snapshot_id=1, summary={"operation": "overwrite"})
+    own = {**head.summary, keys.SOURCE_SNAPSHOT_ID: "1"}
+    entries = {1: staged, head.snapshot_id: replace(head, parent_id=1, summary=own)}
+
+    events = [*derive_events(replace(history, entries=entries), "orders")]
+
+    assert "foreign overwrite" not in [event.kind for event in events]
+    assert "merge" in [event.kind for event in events]
