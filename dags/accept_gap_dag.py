@@ -8,9 +8,9 @@ again.
 
 **When.** After `plan` failed with a gap or another topic id. The stream stays stopped until then.
 
-**Inputs.** The stream. Stop merges is needed where offsets start over and the stream has a state
-table: no merge can follow such a gap, and the dry run says what to do instead. With Dry run off
-also Reason; the table keeps it, with your name.
+**Inputs.** The stream. Stop merges is needed if offsets start over and the stream has a state
+table, which can no longer be merged after such a gap; the dry run says what to do instead. With Dry
+run off also Reason; the table keeps it, with your name.
 
 **What a retry does.** Nothing twice: the same person and reason are one decision. It fails if Kafka
 still has every record.
@@ -26,7 +26,7 @@ from frazil_airflow.outcomes import describe_decision
 from frazil_airflow.params import GapForm, Params, flag_param, read_form
 from frazil_airflow.tasks import frazil_task
 
-STOP = "Accept that no merge of the state table follows, where offsets start over."
+STOP = "If offsets start over: record the gap although the state table can no longer be merged."
 
 
 @frazil_task

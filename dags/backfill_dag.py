@@ -93,7 +93,7 @@ def fill_all(planned: str, params: Params, run_id: str) -> str:
 
 @manual_dag(
     "backfill",
-    "Records before a stream's beginning, in windows",
+    "Read records before a stream's beginning, in windows",
     {
         "offsets": offsets_param(EVERYTHING),
         "since": instant_param("Records since", "Records of this time or later."),

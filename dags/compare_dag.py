@@ -51,7 +51,7 @@ def judge(compared: str) -> str:
 
 @manual_dag(
     "compare",
-    "Two tables filled from one topic, record by record; writes nothing",
+    "Compare two tables filled from one topic, record by record; writes nothing",
     {
         "left": table_param("Left", "A stream, or a table with its namespace: `shop.flights`."),
         "right": table_param("Right", "The other side, likewise: `legacy.flights`."),

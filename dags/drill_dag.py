@@ -60,7 +60,7 @@ def run_drill(params: Params, run_id: str) -> "DrillReport":
 
 @manual_dag(
     "drill",
-    "One known failure on a scratch stream, and the documented recovery",
+    "Cause one known failure on a scratch stream, and recover as documented",
     {
         "stream": stream_param(),
         "drill": Param(

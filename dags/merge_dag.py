@@ -56,7 +56,7 @@ def merge(params: Params, run_id: str) -> Merged:
 
 @manual_dag(
     "merge",
-    "A state table to the newest changes, or all changes again",
+    "Bring a state table up to date, or fold all changes again",
     {"rebuild": flag_param("Rebuild", REBUILD)},
     max_active_runs=4,
     # A rebuild is one job over all changes; after a day its branch would count as abandoned.

@@ -88,41 +88,59 @@ def action_param(actions: Iterable[str]) -> Param:
 FORM = {
     "action": action_param(action for action in ACTIONS if action != "merge"),
     "dry_run": dry_run_param(),
-    "reason": reason_param("Why, for a decision: `release 4.2 wrote wrong amounts`."),
+    "reason": reason_param("Why, for a decision, for example `release 4.2 wrote wrong amounts`."),
     "offsets": offsets_param("For backfill and replays."),
-    "since": instant_param("Since", "For backfill and replays."),
-    "until": instant_param("Before", "For backfill and replays."),
+    "since": instant_param(
+        "Records since", "For backfill and replays; of dead letters, the time of quarantine."
+    ),
+    "until": instant_param(
+        "Records before", "For backfill and replays; of dead letters, the time of quarantine."
+    ),
     "order": text_param("Order", "For backfill: `oldest` or `newest` first."),
-    "window_records": count_param("Records per window", "For backfill: `1000000`.", minimum=1),
-    "max_records": count_param("Maximum records", "For backfill: `5000000`.", minimum=1),
+    "window_records": count_param(
+        "Records per window", "For backfill, for example `1000000`.", minimum=1
+    ),
+    "max_records": count_param(
+        "Maximum records", "For backfill, for example `5000000`.", minimum=1
+    ),
     "reasons": list_param(
         "Reasons of dead letters", "For `replay_dead_letters`.", enum=list(DEAD_LETTER_REASONS)
     ),
     "schema_ids": list_param(
-        "Schema ids", "For `replay_dead_letters`: `[7, 8]`.", type="integer", minimum=0
+        "Schema ids", "For `replay_dead_letters`, for example `[7, 8]`.", type="integer", minimum=0
     ),
     "to_snapshot": text_param(
-        "To snapshot", "For recover: `4711471147114711471`.", pattern=r"^\d{1,19}$"
+        "To snapshot", "For recover, for example `4711471147114711471`.", pattern=r"^\d{1,19}$"
     ),
     "to_time": instant_param("To time", "For recover."),
     "to_offset": text_param(
-        "Roll back to before", "For recover: `flights:0:4711`.", pattern=OFFSET_LOCATION_PATTERN
+        "Before offset",
+        "For recover, for example `flights:0:4711`.",
+        pattern=OFFSET_LOCATION_PATTERN,
     ),
     "answer": text_param(
         "Resolution of the halt", "For recover: `reingest`, `skip` or `new-table`."
     ),
     "accept_gap": flag_param("Accept gap", "For recover."),
-    "approval_rows": count_param("Rows without approval", "For recover: `1000`.", minimum=0),
+    "approval_rows": count_param(
+        "Rows without approval", "For recover, for example `1000`.", minimum=0
+    ),
     "batch": text_param(
         "Batch", "For waive: 32 hex digits, as in `frazil status`.", pattern=r"^[0-9a-f]{32}$"
     ),
-    "keys": list_param("Keys", "For erase, one per line: `customer_id=4711`.", pattern="^[^=]+="),
-    "keys_file": text_param("File of keys", "For erase, on the worker: `/run/secrets/keys`."),
-    "old_connection": text_param("Old connection", "For move_cluster: `kafka_old`."),
-    "next": list_param(
-        "Next offsets", "For move_cluster: `flights:0:4711`.", pattern=OFFSET_LOCATION_PATTERN
+    "keys": list_param(
+        "Keys", "For erase, one per line, for example `customer_id=4711`.", pattern="^[^=]+="
     ),
-    "columns": text_param("Columns", "For adopt: `partition=p,offset=o`."),
+    "keys_file": text_param(
+        "File of keys", "For erase, on the worker, for example `/run/secrets/keys`."
+    ),
+    "old_connection": text_param("Old connection", "For move_cluster, for example `kafka_old`."),
+    "next": list_param(
+        "Next offsets",
+        "For move_cluster, for example `flights:0:4711`.",
+        pattern=OFFSET_LOCATION_PATTERN,
+    ),
+    "columns": text_param("Columns", "For adopt, for example `partition=p,offset=o`."),
     "accept_holes": flag_param("Accept holes", "For adopt."),
     "stop_merges": flag_param("Stop merges", "For accept_gap."),
 }
@@ -158,7 +176,7 @@ def finish(stream: str, planned: str, params: Params, run_id: str) -> object:
     """Do what was planned; a retry finds what is done."""
     action = str(params["action"])
     if action == "recover":
-        raise AirflowSkipException("the task rewind has rolled back")
+        raise AirflowSkipException("the task rewind has finished this action")
     given = {"planned": planned, "params": choose_fields(stream, params), "run_id": run_id}
     finisher = load_function(action, ACTIONS[action][-1])
     return finisher(**{name: given[name] for name in inspect.signature(finisher).parameters})

@@ -1,11 +1,12 @@
 """### Recover: roll a table back, rows and offsets together, or resolve a halted stream.
 
-**What.** `preview` lists the rows that would be removed, what each stream would read again and
-which table readers would get; it fails if Kafka no longer has the records. As a dry run, the
-default, the run ends there. `rewind` waits for a second person under *Required Actions* if more
-rows would be removed than the site allows (`FRAZIL_APPROVAL_ROWS`, 100,000), or anything that
-cannot be read again, and fails if the user who triggered the run approves it. Then it rolls back
-in one commit; the next run of `ingest__<stream>` reads exactly the removed range again.
+**What.** `preview` lists the rows that would be removed, what each stream would read again and what
+readers would see; it fails if Kafka no longer has the records. As a dry run, the default, the run
+ends there. `rewind` waits for a second person under *Required Actions* if more rows would be
+removed than the site allows (`FRAZIL_APPROVAL_ROWS`, 100,000), if records or backfilled windows
+cannot be read again, if changes of other writers are undone, if erased rows come back, and for
+`skip`. It fails if the user who triggered the run approves it. Then it rolls back in one commit;
+the next run of `ingest__<stream>` reads exactly the removed range again.
 
 **When.** Whenever you trigger it, first as a dry run. Pause nothing: a batch that is under way is
 superseded.

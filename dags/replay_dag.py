@@ -54,7 +54,7 @@ def replay(planned: str, params: Params, run_id: str) -> "Replayed":
 
 @manual_dag(
     "replay",
-    "Exact offsets again, without duplicates",
+    "Read exact offsets again, without duplicates",
     {
         "offsets": offsets_param(),
         "since": instant_param("Records since", "Records of this time or later."),

@@ -1,12 +1,12 @@
 """### Review schema: accept, quarantine or stop a schema change of a table.
 
 **What.** `show` compares the table with the stream file and the registered schemas. `decide` shows
-the change, its effect on the table and the next offsets to read, waits for a person, and does it.
-*Accept* changes the table, in one commit that records who decided and why. *Quarantine* continues
-with the table as it is: records whose registered schema requires the change become dead letters,
-which `replay_dead_letters` restores after an *Accept*. *Stop* keeps the stream stopped until its
-file changes or the change is accepted. No decision loses a value: columns are added, widened or
-renamed, and kept under another name, but never deleted. Other streams continue.
+the change, its effect on the table and the next offsets to read, waits for a person's decision, and
+applies it. *Accept* changes the table, in one commit that records who decided and why. *Quarantine*
+continues with the table as it is: records whose registered schema requires the change become dead
+letters, which `replay_dead_letters` restores after an *Accept*. *Stop* keeps the stream stopped
+until its file changes or the change is accepted. No decision loses a value: columns are added,
+widened or renamed, and kept under another name, but never deleted. Other streams continue.
 
 **When.** An ingest run that needs a decision starts this DAG, once for each change; trigger it
 yourself to see a pending change. Decide under *Required Actions*, through the REST API, or with

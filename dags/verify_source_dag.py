@@ -2,8 +2,9 @@
 
 **What.** `verify` reads the state table and the source table in PostgreSQL, in a transaction that
 cannot write, and compares each row; its result, as JSON, is the task's XCom. Keys that differ are
-compared again until they are equal, shown to be different, or the wait is over. `judge` succeeds
-if no key is different. It shows counts and names of columns, no keys and no values.
+compared again until they are equal, shown to be different, or the wait is over. `judge` fails if a
+key is missing, extra, duplicate or different, or if keys could not be decided because changes have
+not arrived. It shows counts and names of columns, no keys and no values.
 
 **When.** Whenever you trigger it, also while the source is being written.
 
@@ -42,7 +43,7 @@ def judge(checked: str) -> str:
 
 @manual_dag(
     "verify_source",
-    "A state table and its source in PostgreSQL, row by row; writes nothing",
+    "Compare a state table with its source in PostgreSQL, row by row; writes nothing",
     {
         "stream": stream_param(),
         "connection": Param(

@@ -62,8 +62,8 @@ class RollBack(ApprovalOperator):
         """
         nothing = "Nothing was written. Next: trigger the DAG again with the same form"
         if event.get("error_type") == "timeout":
-            limit = self.response_timeout
-            message = f"Not approved and not rejected: no answer within {limit}. {nothing}"
+            hours = self.response_timeout.total_seconds() / 3600 if self.response_timeout else 0
+            message = f"Neither approved nor rejected: no answer within {hours:g} hours. {nothing}"
             raise AirflowFailException(message)
         answer = super().execute_complete(context, event)
         user = answer["responded_by_user"]

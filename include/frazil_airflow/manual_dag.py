@@ -83,8 +83,9 @@ def require_as_asked(plan: Planned, request: Message, work: "Workspace") -> Plan
             changed.add("offsets")
     if changed:
         raise ConfigurationError(
-            f"stream {work.stream.stream}: the plan of the task before differs from the form, the "
-            f"user or the stream file in: {', '.join(sorted(changed))}; nothing was written",
+            f"stream {work.stream.stream}: the plan of the preceding task differs from the "
+            f"form, the user or the stream file in: {', '.join(sorted(changed))}; nothing was "
+            "written",
             "trigger the DAG again, and leave the results (XComs) of its tasks as they are",
         )
     return plan

@@ -89,11 +89,11 @@ class FrazilTask(DecoratedOperator):
         return self._deliver(result, context)
 
     def _skip_without_input(self, given: Mapping[str, object]) -> None:
-        """Skip if the task before was cleared alone and had no result this time."""
+        """Skip if the preceding task was cleared alone and had no result this time."""
         parameters = inspect.signature(self.python_callable).parameters
         for name, value in given.items():
             if value is None and parameters[name].annotation is str:
-                message = f"the task before returned no {name}; nothing was changed"
+                message = f"the preceding task returned no {name}; nothing was changed"
                 log.warning(message)
                 raise AirflowSkipException(message)
 
@@ -182,9 +182,9 @@ def read_params(context: Context) -> Mapping[str, object]:
     user = context["dag_run"].triggering_user_name or ""
     if given.get("by") not in (None, "", user):
         raise ConfigurationError(
-            f"`by` is not {user or 'the unknown user'}, who triggered this run; nothing was "
-            "written",
-            "trigger the DAG again without `by`: the decision is yours",
+            f"`by` names another person than {user or 'an unknown user'}, who triggered this run; "
+            "nothing was written",
+            "trigger the DAG again without `by`: the triggering user is recorded",
         )
     return given | {"by": user}
 

@@ -45,7 +45,8 @@ StopMerges = Annotated[
     bool,
     typer.Option(
         "--stop-merges",
-        help="If offsets start over: accept that no merge of the state table follows the gap.",
+        help="If offsets start over: record the gap although the state table can no longer be "
+        "merged.",
     ),
 ]
 AcceptLost = Annotated[

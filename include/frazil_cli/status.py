@@ -272,7 +272,8 @@ def where(
         raise typer.Exit(0 if held.found else 1)
     if offset is None:
         raise ConfigurationError(
-            "frazil where needs --partition and --offset, or --key with a state table",
+            "frazil where needs --offset (TOPIC:PARTITION:OFFSET, or a number with --partition), "
+            "or --key with a state table",
             f"`frazil where {stream} --partition 0 --offset 4711`",
         )
     only_topic = partial(work.stream.only_topic, "--topic")

@@ -29,7 +29,9 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def timeline(
-    stream: Annotated[str | None, typer.Option(help="Name of one stream; default: all.")] = None,
+    stream: Annotated[
+        str | None, typer.Option(help="One stream, or a file with a topic pattern; default: all.")
+    ] = None,
     since: Since = "24h",
     record: Annotated[
         bool, typer.Option("--record", help="Also store new events in the table frazil.timeline.")

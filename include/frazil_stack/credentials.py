@@ -52,8 +52,8 @@ def ensure_credentials(folder: Path) -> AirflowKeys:
     except (ValueError, TypeError, RecursionError) as error:
         raise StackError(
             f"{keys_path} does not hold Airflow's three keys: the file is damaged",
-            "restore it, or delete it for new keys, with which Airflow cannot read passwords of "
-            "connections in its database, then `frazil stack up`",
+            "restore it; or delete it, and `frazil stack up` creates new keys, which cannot "
+            "decrypt the passwords of connections in Airflow's database",
         ) from error
 
 

@@ -198,5 +198,5 @@ def test_no_task_is_given_what_a_person_answered(
 def test_a_question_without_an_answer_in_time_is_no_rejection_and_is_not_asked_again() -> None:
     task = approval_task()
 
-    with pytest.raises(AirflowFailException, match="Not approved and not rejected"):
+    with pytest.raises(AirflowFailException, match="Neither approved nor rejected"):
         task.execute_complete(Context(), {"error": "late", "error_type": "timeout"})

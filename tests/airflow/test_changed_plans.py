@@ -162,13 +162,13 @@ def dags(
 @pytest.mark.parametrize(("task", "changed"), list_changes(TASKS))
 @pytest.mark.usefixtures("dags")
 def test_a_plan_that_was_changed_is_refused(task: Task, changed: Message) -> None:
-    with pytest.raises(ConfigurationError, match="the plan of the task before differs"):
+    with pytest.raises(ConfigurationError, match="the plan of the preceding task differs"):
         task.run(changed)
 
 
 @pytest.mark.parametrize(("task", "changed"), list_changes(IN_OPERATE))
 def test_so_it_is_in_the_dag_of_one_stream(dags: Dags, task: Task, changed: Message) -> None:
-    with pytest.raises(ConfigurationError, match="the plan of the task before differs"):
+    with pytest.raises(ConfigurationError, match="the plan of the preceding task differs"):
         task.run_in_operate(dags, changed)
 
 

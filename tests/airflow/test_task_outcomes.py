@@ -283,7 +283,7 @@ def test_in_the_dag_of_a_stream_the_form_names_no_other_whose_timeline_gets_the_
     run_of_jane = SimpleNamespace(triggering_user_name="jane")
     context = {"dag": dag, "params": form, "run_id": "r1", "dag_run": run_of_jane}
 
-    with pytest.raises(AirflowFailException, match="`by` is not jane, who triggered this run"):
+    with pytest.raises(AirflowFailException, match="`by` names another person than jane"):
         find_operator(made).execute(cast("Context", context))
     log_error_last(cast("Context", context | {"exception": ZeroDivisionError()}))
 
@@ -368,7 +368,7 @@ def test_a_step_that_is_cleared_after_its_plan_found_nothing_skips() -> None:
     with DAG("test", schedule=None):
         made = frazil_task(stage)(None)
 
-    with pytest.raises(AirflowSkipException, match="the task before returned no planned"):
+    with pytest.raises(AirflowSkipException, match="the preceding task returned no planned"):
         run(find_operator(made))
 
 

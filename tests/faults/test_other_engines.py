@@ -123,7 +123,7 @@ def replace_by_half(lab: Lab, batches: Batches, sql: Sql) -> None:
     [
         ("write.format.default", "orc", "property write.format.default is orc"),
         ("write.parquet.page-row-limit", "0", "it must be a whole number from 1"),
-        ("write.location-provider.impl", "com.example.Places", "it is refused: a class"),
+        ("write.location-provider.impl", "com.example.Places", "it is refused: other proass"),
         ("format-version", "3", "its Iceberg format version is 3"),
     ],
 )

@@ -51,7 +51,7 @@ def read_staged_frame(
     names = tuple(dict.fromkeys(name for need in needs for name in need.columns))
     schema = table.schema().select(*names) if names else table.schema()
     files = read_added_files(table, snapshot_id) if snapshot_id is not None else []
-    with translated_errors(f"reading staged rows of {table.name()}"):
+    with translated_errors(f"reading staged rows of {'.'.join(table.name())}"):
         return read_files(table, schema, [FileScanTask(file) for file in files])
 
 
@@ -247,7 +247,7 @@ def flag_partition(coordinates: pa.StructArray, partition: Partition) -> NDArray
 def read_coordinates(table: Table, snapshot_id: int) -> Coordinates:
     """Read the coordinates of the rows that one snapshot added, ascending, with duplicates."""
     parts: dict[Partition, list[Offsets]] = {}
-    with translated_errors(f"reading staged rows of {table.name()}"):
+    with translated_errors(f"reading staged rows of {'.'.join(table.name())}"):
         for coordinates in iterate_coordinates(table, snapshot_id):
             for topic, partition, offsets in split_coordinates(coordinates):
                 parts.setdefault((topic, partition), []).append(offsets)

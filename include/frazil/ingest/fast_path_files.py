@@ -50,7 +50,7 @@ def _try_stage(
         written = commits.read_added_files(table, ref.snapshot_id) if is_begun else []
     if set(paths) <= {file.file_path for file in written}:
         return table  # an earlier attempt was committed, but its response was lost
-    with translated_errors(f"describing the staged files of {table.name()}"):
+    with translated_errors(f"describing the staged files of {plan.table}"):
         files = [*written, *[describe_file(table, path) for path in paths]]
         added = commits.build_append(reset_branch(table, attempt, base_head), {}, files, attempt)
     updates: list[TableUpdate] = [added, commits.set_branch(attempt, added.snapshot.snapshot_id)]

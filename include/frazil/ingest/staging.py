@@ -465,7 +465,7 @@ def require_exact_offsets(table: Table, snapshot_id: int, plan: BatchPlan) -> No
         ConservationError: an offset lies outside its range, or two rows have it.
     """
     seen: Seen = {}
-    with translated_errors(f"reading staged rows of {table.name()}"):
+    with translated_errors(f"reading staged rows of {'.'.join(table.name())}"):
         for coordinates in iterate_coordinates(table, snapshot_id):
             for topic, partition, offsets in split_coordinates(coordinates):
                 _flag(seen, plan, (topic, partition), offsets)

@@ -347,7 +347,7 @@ def _describe_ref(table: Table, name: str) -> str:
         return f"{what} until its maximum age, {until:%Y-%m-%d %H:%M} UTC"
     quoted = name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote_name(name)
     return (
-        f"{what} for good, without a maximum age: whoever made it must drop it, "
+        f"{what} for good, without a maximum age: its owner must drop it: "
         f"ALTER TABLE {full_name} DROP {kind.upper()} {quoted}"
     )
 

@@ -329,8 +329,8 @@ class RowExpiryReport(Report):
     def _describe_trimmed(self, name: str, at: datetime) -> str:
         if self.waiting:
             return (
-                f"{name}: no change is trimmed; old batches of change events that are not merged: "
-                f"{self.waiting:,}; they may need values of replaced changes: "
+                f"{name}: nothing was trimmed: old batches of change events that are not merged "
+                f"yet may need values of replaced changes: {self.waiting:,}; run "
                 f"`frazil merge {self.stream}` first"
             )
         trimmed = count_noun(self.trimmed, "replaced change")

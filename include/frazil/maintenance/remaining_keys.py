@@ -309,6 +309,6 @@ def _describe_held(table: Table, stream: str, places: Sequence[str], what: str) 
     shown = ", ".join(sorted(places)[:_SHOWN]) + (", …" if len(places) > _SHOWN else "")
     yield (
         f"{'.'.join(table.name())}: the headers {' and '.join(_OTHER_KEYS)} hold {what} in "
-        f"{count_noun(len(places), 'row')} of other keys, which an erasure leaves: {shown}; to "
-        f"remove these rows, erase their own keys too by `frazil erase {stream}`"
+        f"{count_noun(len(places), 'row')} with other keys, which this erasure keeps: {shown}; "
+        f"to remove these rows, erase their keys as well: `frazil erase {stream}`"
     )

@@ -57,8 +57,8 @@ def require_whole_keys(stream: Stream, erased: ErasedKeys) -> ErasedKeys:
     several = [column for column in ids if len({*by_id.get(column, ())}) > 1]
     if len(several) > 1:
         raise ConfigurationError(
-            f"there are several values for each of {', '.join(several)}, and a row has one in "
-            "each: which belong together is not known",
+            f"several values are given for each of {', '.join(several)}: which of them form one "
+            "key is not known",
             "erase one key at a time, several that differ in one column, or list whole keys in a "
             f"CSV file for {name_field('keys_file')}, whose first line is {','.join(ids)}",
         )

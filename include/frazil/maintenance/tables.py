@@ -117,9 +117,9 @@ def _require_erased_letters(stream: str, view: TableView, letters: TableView) ->
             f"table {letters.name}: main lacks snapshot {newest}, which erased dead letters: "
             f"another tool rolled the table back, and {count_noun(count, 'erased dead letter')} "
             "can be read again",
-            f"`frazil erase {stream} --key COLUMN=VALUE` with any key, --by YOU --reason WHY "
-            f"--no-dry-run erases them again; then `frazil audit {stream}` names the dead letters "
-            "that the rollback took away",
+            f"`frazil erase {stream} --key COLUMN=VALUE --by YOU --reason WHY --no-dry-run`, with "
+            f"any key, erases them again; then `frazil audit {stream}` names the dead letters that "
+            "the rollback took away",
         )
 
 

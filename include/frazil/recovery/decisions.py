@@ -142,14 +142,14 @@ def _describe_ended_merges(
     where = ", ".join(describe_partition(topic, number) for topic, number in reused)
     ends = (
         f"the offsets of {where} start over, so no merge of state table {stream.table.state.name} "
-        f"follows this gap; run `frazil merge {stream.stream}` before it, the table then stays as "
-        "it is"
+        f"is possible after this gap; run `frazil merge {stream.stream}` first: after that the "
+        "table no longer changes"
     )
     word = name_field("stop_merges")
     if not is_accepted:
         step = f"{NEW_LOG_STEP}; {word} records the gap anyway"
         raise StateEndsError(f"stream {stream.stream}: {ends}", step)
-    return f"{ends}; {NEW_LOG_STEP}; only {word} records the gap; "
+    return f"{ends}; {NEW_LOG_STEP}; use {word} to record the gap; "
 
 
 def decide_gaps(

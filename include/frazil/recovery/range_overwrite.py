@@ -72,7 +72,7 @@ from frazil.ledger.recovery_point import (
     find_recovery_point,
     require_recovery_point,
 )
-from frazil.messages import count_noun
+from frazil.messages import count_noun, name_field
 from frazil.recovery.backfill_rules import require_not_filled
 from frazil.recovery.replay_rules import (
     list_erased_offsets,
@@ -330,9 +330,9 @@ class _Overwrite:
 def _require_same_table(history: History, plan: BatchPlan) -> None:
     if history.table_uuid != plan.table_uuid:
         raise TableRecreatedError(
-            f"table {plan.table} has uuid {history.table_uuid}, replay {plan.batch_id} was planned "
+            f"table {plan.table} has uuid {history.table_uuid}, batch {plan.batch_id} was planned "
             f"for uuid {plan.table_uuid}",
-            f"`frazil replay {plan.stream}` plans again, for the present table",
+            "run the command again: it plans for the present table",
         )
 
 
@@ -362,9 +362,8 @@ def _require_delivered(
         raise NotReplayableError(
             f"stream {plan.stream}: {plan.table} has {count_noun(len(lost), 'row')} of "
             f"{describe_partition(topic, number)} that Kafka no longer delivers, the first at "
-            f"offset {lost[0]}; a replay would delete them for good",
-            f"leave their offsets out: `frazil replay {plan.stream} --offsets …`; nothing was "
-            "written",
+            f"offset {lost[0]}; they would be deleted for good",
+            f"leave these offsets out of {name_field('offsets')}; nothing was written",
         )
 
 

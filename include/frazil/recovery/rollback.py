@@ -25,7 +25,7 @@ from frazil.ledger import keys
 from frazil.ledger.authors import Author, require_not_dry_run
 from frazil.ledger.coordinates import encode_dead_letters, join_dead_letters
 from frazil.ledger.deletions import parse_deleted_dead_letters
-from frazil.ledger.offsets import Ranges, plain_ranges
+from frazil.ledger.offsets import Ranges, describe_ranges, plain_ranges, unpack_ranges
 from frazil.ledger.recovery_point import History, LedgerEntry, walk_ancestors
 from frazil.ledger.state import hint_properties
 from frazil.messages import count_noun
@@ -254,11 +254,17 @@ def _require_no_new_loss(plan: RecoveryPlan, now: RecoveryPlan) -> None:
     if (plan.lost, plan.windows_lost) != (now.lost, now.windows_lost):
         raise SupersededError(
             f"stream {plan.stream}: Kafka deleted more of the ranges to read again since this "
-            f"recovery was planned; lost now: {now.lost} and "
-            f"{count_noun(now.windows_lost, 'window')}; lost in the plan: {plan.lost} and "
-            f"{plan.windows_lost}",
+            f"recovery was planned; lost now: {_describe_loss(now)}; lost in the plan: "
+            f"{_describe_loss(plan)}",
             f"plan again: `frazil recover {plan.stream}` with the same target; nothing was written",
         )
+
+
+def _describe_loss(plan: RecoveryPlan) -> str:
+    ranges = "; ".join(
+        f"{stream}: {describe_ranges(unpack_ranges(lost))}" for stream, lost in plan.lost.items()
+    )
+    return f"{ranges or 'no offset'} and {count_noun(plan.windows_lost, 'window')}"
 
 
 def _commit_rollback(

@@ -307,9 +307,9 @@ def describe_rollback(
     now = count_rows(rollback.head) if rollback.head else None
     removed = None if now is None or rows is None else now - rows
     at = from_epoch_ms(target.committed_at_ms).isoformat(timespec="seconds")
-    way = "forward to rolled-back" if rollback.is_restore else "back to"
+    way = "forward to the rolled-back" if rollback.is_restore else "back to"
     lines = [
-        f"main goes {way} snapshot {target.snapshot_id}: readers see the table as of {at}",
+        f"main moves {way} snapshot {target.snapshot_id}: readers will see the table as of {at}",
         f"rows: {_format(now)} now, {_format(rows)} after the rollback",
         *_list_effects(rollback, lost, windows),
     ]

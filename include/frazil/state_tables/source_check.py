@@ -126,7 +126,7 @@ class _Check:
             raise IncompatibleTableError(
                 f"stream {self.work.stream.stream}: its rows come from several databases: "
                 f"{databases}",
-                f"if one database was renamed, name the table: `--table {tables[0]}`",
+                f"if one database was renamed, set {name_field('table')} to {tables[0]}",
             )
 
     def _require_unique_keys(self, first: FirstPass) -> None:
@@ -281,8 +281,8 @@ def _choose_table(
         raise ConfigurationError(
             f"stream {request.stream}: its rows come from database {database}, connection "
             f"{request.connection!r} leads to database {snapshot.database}",
-            "correct the database (`schema`) of the connection; of a copy with another name, name "
-            f"the table: `--table {schema_}.{name_}`",
+            "correct the database (`schema`) of the connection; for a copy with another name, set "
+            f"{name_field('table')} to {schema_}.{name_}",
         )
     return schema_, name_
 
@@ -306,7 +306,8 @@ def _list_waiting(check: _Check, now: Reading, request: SourceCheckRequest) -> I
     """Yield why changes may not have reached the state yet."""
     work = check.work
     if request.wait_seconds < LEAST_STILL_SECONDS:
-        yield f"a wait of less than {LEAST_STILL_SECONDS:.0f} s shows no standstill"
+        least = f"{LEAST_STILL_SECONDS:.0f} s"
+        yield f"a wait of less than {least} cannot show that no change is on its way"
     if is_ahead(now):
         yield "the state is ahead of this server: it is a standby that lags, or another server"
     tables = (work.stream.table.name, require_state(work.stream).name)

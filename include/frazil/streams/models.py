@@ -75,8 +75,8 @@ class Table(Section):
     cdc_field: str | None = Field(
         None,
         description="with `upsert`: the column that says what happened to the key: `c`, `r`, `u`, "
-        "`insert` or `update`, and `d` or `delete`; default: every record is an upsert, and no "
-        "field is named `_op`",
+        "`insert` or `update`, and `d` or `delete`; default: every record is an upsert, and a "
+        "column named `_op` is refused",
     )
     deletes: Literal["remove", "mark"] = Field(
         "remove",
@@ -85,8 +85,8 @@ class Table(Section):
     )
     tombstones: Literal["dead_letter", "delete"] = Field(
         "dead_letter",
-        description="with `upsert`, a record with a key and without a value: a dead letter, or it "
-        "deletes its key, whose columns `key` then decodes ([how](state-tables.md#tombstones))",
+        description="with `upsert`: what a record with a key and no value is: a dead letter, or a "
+        "delete, whose key the section `key` must decode ([how](state-tables.md#tombstones))",
     )
     partition_by: tuple[str, ...] = Field(
         (), description="partition transforms, see [below](#partition-transforms)"

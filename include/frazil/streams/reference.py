@@ -20,7 +20,8 @@ from frazil.streams.sections import Section
 from frazil.streams.table_properties import RULES
 
 _INTRO = """\
-<!-- Generated: `make docs` writes this file from include/frazil/streams/models.py. -->
+<!-- Generated: `make docs` writes this file from include/frazil/streams/reference.py and the
+models beside it. -->
 
 # Stream files
 
@@ -28,10 +29,10 @@ A stream is defined by one YAML file in `include/streams/` (or in the folder `FR
 file has the name of the stream, with the suffix `.yaml` or `.yml`. `frazil streams` checks every
 file and reports each error with file, line, field and reason; other streams keep running.
 
-Adding a file never stops a running stream. Of two files of one stream (`orders.yaml` and
-`orders.yml`, or a file with the name of a stream of a route) the one that this machine knew before
-goes on, elsewhere the file of the stream's name before a route, and `.yaml` before other suffixes.
-The other file is refused with an error that names both.
+Adding a file never stops a running stream. If two files define one stream (`orders.yaml` and
+`orders.yml`, or a file with the name of a stream of a route), the one that this machine knew before
+stays in effect. A machine that knew neither prefers a file of the stream's name to a route, and
+`.yaml` to other suffixes. The other file is refused with an error that names both.
 
 The smallest stream file:
 
@@ -44,8 +45,8 @@ table: {name: shop.orders}
 ```
 
 Unknown keys are errors. Keys marked (required) must be set where their section is used. Numbers are
-decimal: what YAML 1.1 reads as another number (`030`, `0x1F`, `1:30`) is refused; a text that looks
-like that is put in quotes.
+decimal: what YAML 1.1 reads as another number (`030`, `0x1F`, `1:30`) is refused; quote a text that
+looks like one.
 """
 
 _NOTES = {
@@ -80,9 +81,10 @@ Topics whose names begin with `__` are Kafka's own and never match.
   `_`. The stream is `<file>__<values of the named groups>`, joined by `_`; without named groups the
   value is the whole topic.
 * **A topic without a stream.** A name that is not valid (a table's begins with a letter or `_`, a
-  stream's has at most 63 characters) is an error of this topic; the others go on. Of several topics
-  with one stream name or table the one that the table's history records goes on; if there is none,
-  none of them begins. The error names all of them. `exclude_topics` leaves topics out.
+  stream's has at most 63 characters) is an error of this topic; the others go on. If several topics
+  would have one stream name or table, the one that the table's history records continues; if it
+  records none, none of them begins. The error names all of them. `exclude_topics` leaves topics
+  out.
 * **The list of topics** is the file `FRAZIL_HOME/topics/shop.json`, so that DAG files are parsed
   without Kafka. `frazil streams --refresh` writes it, as do the DAG `watch` each minute and
   `frazil run` of a stream that is not in it. It has all topics of Kafka that match and all that a
@@ -110,9 +112,9 @@ _COLUMNS = """\
 is a bad record. Names that differ only in case are errors. Every table also has the column
 `_kafka`, described in [formats](formats.md).
 
-Names have letters, digits and `_`. In any case of their letters, these are refused: `_frazil_…`,
-and the columns that Iceberg adds to every table that it reads, {metadata}. A field with such a
-name, or with another one that a column cannot have, is read by `from`:
+Names have letters, digits and `_`. Refused, in upper or lower case, are names that begin with
+`_frazil_` and the metadata columns that Iceberg adds when it reads a table: {metadata}. Use `from`
+to read a field with such a name, or with another one that a column cannot have:
 
 ```yaml
 columns:
@@ -151,11 +153,12 @@ _PROPERTIES = """\
 ## Table properties
 
 The properties of Iceberg and PyIceberg, and what `properties` may set. A file with another value is
-refused before anything is written. If another program sets such a value in the table, the stream
-halts where no batch could be written, and `frazil readiness` warns otherwise. A compression level
-is possible with `zstd` only. Properties that are not listed belong to other programs; Frazil sets
-them, and does not read them. A listed name in another case (`Write.Format.Default`) is refused, as
-is a property of a column (`….column.…`) that the table does not have: both would have no effect.
+refused before anything is written. If another program sets a refused value in the table, the stream
+halts if it could not write a batch; otherwise `frazil readiness` warns. For Parquet, a compression
+level is possible with `zstd` only. Properties that are not listed are for other programs: Frazil
+sets them on the table and ignores them. A listed name in another case (`Write.Format.Default`) is
+refused, as is a property of a column (`….column.…`) that the table does not have: both would have
+no effect.
 
 | property | |
 |---|---|
@@ -180,8 +183,8 @@ _TRANSFORMS = """\
   depend on paths.
 * `truncate` rounds down. A number that would then be beyond its type, such as `-99.99` in
   `truncate(price, 30)` of a `decimal(4,2)` or `-2147483648` in `truncate(n, 10)` of an `int`,
-  makes its record a dead letter: the number would wrap to the largest partition, where `n < 0`
-  does not look.
+  makes its record a dead letter: the number would wrap to the largest partition, which a
+  filter such as `n < 0` skips.
 * A partition has a name, such as `at_day` or `id_bucket`, that no other one and no other column may
   have, in any case of its letters.
 * Prefer `bucket(uid, 16)` to `uid` for uuids. With `uid` as a partition, Spark finds rows by `=`

@@ -144,8 +144,8 @@ class Value(Section):
     )
     rest: str | None = Field(
         None,
-        description="of JSON, the name of a further column of type string that keeps the fields "
-        "without a column, as a JSON object ([how](formats.md#the-rest))",
+        description="for JSON: the name of a string column that keeps, as a JSON object, the "
+        "fields without a column of their own ([how](formats.md#the-rest))",
     )
     registry: RegistryConnection = _REGISTRY
     subject: str | None = Field(

@@ -54,17 +54,18 @@ class SequenceBy(Section):
 
     sequence_by: Annotated[tuple[str, ...], BeforeValidator(list_names)] = Field(
         min_length=1,
-        description="a required column, or a list of them, the first decides; `_kafka.timestamp` "
-        "is allowed, of change events also `_source.lsn` and `_source.ts_ms`",
+        description="a required column, or several of which the first decides and the next ones "
+        "break ties; also `_kafka.timestamp`, and for change events `_source.lsn` and "
+        "`_source.ts_ms`",
     )
 
 
 class Merge(Section):
-    """When the state table of `mode: upsert` is brought to the newest changes."""
+    """When changes are merged into the state table of `mode: upsert`."""
 
     schedule: Literal["each_batch", "manual"] = Field(
         "each_batch",
-        description="`each_batch` merges behind every batch, `manual` only by `frazil merge` or "
+        description="`each_batch` merges after every batch, `manual` only by `frazil merge` or "
         "the DAG `merge`",
     )
     max_changes: Whole = Field(

@@ -113,7 +113,7 @@ _PARTITIONS_IN_SUMMARY = _choice(
     "0", why=": partition values would be copied into snapshot summaries, which outlive erasure"
 )
 _PLANNING = _choice("auto", "local", "distributed", reader="other")
-_CLASS = _refused("a class of one program, which the others that write the table do not have")
+_CLASS = _refused("other programs that write the table do not have this class")
 _FOLDER = _refused(
     "erasure and orphan removal look in the table's own folder only; the catalog's warehouse "
     "decides where tables are"
@@ -154,7 +154,7 @@ RULES: Mapping[str, Rule] = {
     "gc.enabled": _choice(
         "true",
         reader="other",
-        why=": maintenance could expire no snapshot and remove no orphan file",
+        why=": otherwise maintenance could expire no snapshot and remove no orphan file",
     ),
     "commit.retry.num-retries": _WAIT,
     "commit.retry.min-wait-ms": _WAIT,

@@ -238,8 +238,10 @@ def _explain(error: Exception) -> PageSection:
     from frazil.errors import hide_message  # noqa: PLC0415
 
     failure = error if isinstance(error, LateReadError) else hide_message(error)
-    return PageSection(note=f"{getattr(failure, 'code', 'Late')}: {failure}")
+    return PageSection(note=f"{getattr(failure, 'code', 'Timeout')}: {failure}")
 
 
 def _count(rows: Sequence[object], known: int, command: str) -> str:
-    return f"The newest {len(rows)} of {known}; `{command}` lists all of them."
+    return (
+        f"The newest {len(rows)} of {known}; `{command}` lists all of them." if known else "None."
+    )

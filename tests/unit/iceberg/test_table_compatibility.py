@@ -72,7 +72,7 @@ CHANGES: Mapping[str, tuple[Callable[[Table], None], str, str]] = {
     "mode": (set_property("write.distribution-mode", "zorder"), "is zorder", "UNSET"),
     "number": (set_property("write.target-file-size-bytes", "64 MB"), "whole number", "UNSET"),
     "level": (set_property("write.parquet.compression-level", "fast"), "is fast: it", "UNSET"),
-    "class": (set_property("write.location-provider.impl", "a.B"), "is refused: a cl", "UNSET"),
+    "class": (set_property("write.location-provider.impl", "a.B"), "is refused: other", "UNSET"),
     "encryption": (set_property("encryption.key-id", "k1"), "cannot read encrypted", "UNSET"),
     "partition": (partition_strangely, "field by_zorder has an unknown", "DROP PARTITION FIELD"),
     "sort order": (sort_strangely, "sort order has an unknown transform", "WRITE UNORDERED"),

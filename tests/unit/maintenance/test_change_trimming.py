@@ -341,7 +341,7 @@ def test_an_old_batch_of_change_events_that_is_not_merged_keeps_what_it_may_need
         lake.put_state([], lake.position(COUNTS))
         merged = lake.expire("later")
 
-    assert "old batches of change events that are not merged: 1;" in report.text
+    assert "may need values of replaced changes: 1;" in report.text
     assert "`frazil merge orders` first" in report.text
     assert (merged.waiting, (0, 0) in lake.changes_left()) == (0, True)
     lake.close()

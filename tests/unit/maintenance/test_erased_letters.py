@@ -82,7 +82,7 @@ def test_a_rollback_of_dead_letters_over_an_erasure_halts_maintenance_until_they
     with pytest.raises(ForeignRollbackError, match="1 erased dead letter can be read") as halted:
         maintain(work)
 
-    assert "`frazil erase orders --key COLUMN=VALUE` with any key" in halted.value.next_step
+    assert "`frazil erase orders --key COLUMN=VALUE --by YOU" in halted.value.next_step
     assert erase_key(work, "_kafka.key=nobody") == 1
     assert letters in maintain(work)
 

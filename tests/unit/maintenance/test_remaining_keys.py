@@ -89,7 +89,7 @@ def test_rows_of_another_key_whose_headers_hold_an_erased_key_are_named(
     for lines in (preview(lake, f"id={PLANTED}"), run(lake, f"id={PLANTED}")):
         assert [line.split(":")[0] for line in lines] == ["states.orders__changes", "states.orders"]
         for line in lines:
-            assert "hold an erased key in 1 row of other keys" in line
+            assert "hold an erased key in 1 row with other keys" in line
             assert "orders:0:2; to remove these rows" in line
             assert "`frazil erase orders`" in line
             assert str(PLANTED) not in line
@@ -99,7 +99,7 @@ def test_a_delete_whose_header_holds_the_erased_new_key_is_named(lake: EventsWit
     [line] = run(lake, f"id={OTHER}")
 
     assert line.startswith("states.orders__changes: ")
-    assert "1 row of other keys" in line
+    assert "1 row with other keys" in line
     assert "orders:0:1;" in line
 
 

@@ -240,7 +240,7 @@ def test_an_empty_text_of_a_key_selects_no_other_key(
 
 
 def test_values_of_two_columns_that_may_be_any_pair_are_refused(pairs: StateLake) -> None:
-    with pytest.raises(ConfigurationError, match="which belong together is not known") as refused:
+    with pytest.raises(ConfigurationError, match="which of them form one key is not") as refused:
         run(pairs, "id=1", "at=5", "id=2", "at=6")
 
     assert "erase one key at a time" in refused.value.next_step

@@ -41,7 +41,7 @@ def restore(work: Workspace, snapshot_id: int) -> None:
         stream="orders", to_snapshot=snapshot_id, by=JANE.by, reason=JANE.reason, dry_run=False
     )
     plan = plan_recovery(work, request)
-    assert f"main goes forward to rolled-back snapshot {snapshot_id}" in plan.text
+    assert f"main moves forward to the rolled-back snapshot {snapshot_id}" in plan.text
     assert recover(work, plan).outcome == "RECORDED"
     assert recover(work, plan).outcome == "ALREADY"
 

@@ -111,7 +111,7 @@ def test_a_gap_that_no_merge_could_follow_asks_for_a_word_of_its_own(
     with pytest.raises(StateEndsError, match="orders:0 start over, so no merge") as refused:
         accept_gap(work, Author("ann", "a test"))
 
-    assert "run `frazil merge orders` before it" in preview
+    assert "run `frazil merge orders` first" in preview
     assert all("send every key again" in text for text in (preview, refused.value.next_step))
     assert "--stop-merges" in refused.value.next_step
     assert lake.history.head == head
