@@ -256,7 +256,7 @@ def test_a_time_begins_with_its_first_record_and_ends_before_the_first_one_behin
 IMPOSSIBLE: list[tuple[dict[str, object], type[Exception], str]] = [
     ({"offsets": ("{topic}:0:5-21",)}, TargetError, "reaches into.*`frazil replay"),
     ({"offsets": ("{topic}:7:0-1",)}, TargetError, "{topic}:7.*`frazil"),
-    ({"offsets": ("absent:0:0-1",)}, TargetError, "absent:0.*`frazil"),
+    ({"offsets": ("absent:0:0-1",)}, TargetError, "has not read topic absent.*`frazil streams"),
     ({"until": "tomorrow"}, ConfigurationError, "--until: .*tomorrow.*date, time and zone"),
 ]
 

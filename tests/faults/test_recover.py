@@ -284,7 +284,7 @@ UNCLEAR: list[tuple[dict[str, object], type[Exception], str]] = [
     ({"to_time": "2026-01-31T00:00:00"}, ConfigurationError, "zone.*date, time and zone"),
     ({"to_time": "1999-01-31T00:00:00Z"}, TargetError, "1999.*`frazil snapshots"),
     ({"to_offset": "orders-0-5"}, ConfigurationError, "'orders-0-5'.*flights:0:4711"),
-    ({"to_offset": "nobody:0:5"}, TargetError, "no partition nobody-0.*`frazil status"),
+    ({"to_offset": "nobody:0:5"}, TargetError, "no partition nobody:0.*`frazil status"),
     ({"answer": "skip"}, NothingToDecideError, "`frazil"),
     (
         {"answer": "reingest", "accept_gap": True},

@@ -247,7 +247,7 @@ def set_topic(lake: BrokerLake, name: str, value: str) -> None:
 
 Refused = type[Exception] | tuple[type[Exception], ...]
 UNCLEAR: list[tuple[dict[str, object], Refused, str]] = [
-    ({}, ConfigurationError, "given: neither.*--offsets topic:partition:start-end"),
+    ({}, ConfigurationError, "given: neither.*--offsets as topic:partition:start-end"),
     (
         {"offsets": ("{topic}:0:0-5",), "since": "2026-01-31T00:00:00Z"},
         ConfigurationError,

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from bench.orders import COLUMNS, EXPECTATIONS
@@ -113,17 +114,23 @@ def test_the_dead_letters_are_decoded_once_too(
 
 
 def test_the_write_of_parquet_files_decodes_once(
-    spark: SparkSession, request_with_rules: StageRequest
+    spark: SparkSession, request_with_rules: StageRequest, tmp_path: Path
 ) -> None:
     rows = job.select_good_rows(
         decode_orders(spark, request_with_rules), request_with_rules, Counters()
     )
     rows.createOrReplaceTempView("staged")
+    columns = "SELECT * FROM staged"
+    spark.sql(
+        f"CREATE TABLE spark_catalog.default.planned USING parquet LOCATION '{tmp_path}/planned' "
+        f"AS {columns} LIMIT 0"
+    )
 
-    target = "CREATE TABLE spark_catalog.default.never USING parquet AS SELECT * FROM staged"
-    plans = spark.sql(f"EXPLAIN EXTENDED {target}").collect()[0][0]
+    insert = f"EXPLAIN EXTENDED INSERT INTO spark_catalog.default.planned {columns}"
+    plans = spark.sql(insert).collect()[0][0]
+    spark.sql("DROP TABLE spark_catalog.default.planned")
 
-    assert "staged" in plans
+    assert "InsertIntoHadoopFsRelationCommand" in plans
     assert count_decodes(plans) == ONCE
 
 

@@ -64,7 +64,7 @@ _CAUSES: Table = (
     (
         (
             r"bad[ _]certificate|certificate[ _]required|alert (unknown|unsupported) c|"
-            r"alert: (unknown_ca|certificate_unknown)"
+            r"alert: (unknown_ca|certificate_unknown)|Failed to process post-handshake messages"
         ),
         Cause(
             "the broker demands a client certificate, or refuses the one it got",

@@ -71,14 +71,14 @@ STAGE_ATTEMPTS = 3
 class _Planned:
     """A merge before anything is written: the two tables, and the plan; None for nothing to fold.
 
-    `work` knows the key of change events, `epoch` is that of the change table. `sequence` is
-    the sequence number of the delete memory before the change table was loaded.
+    `work` knows the key of change events, `epoch` is that of the change table. `memory` is
+    the delete memory, if there is one, as it was before the change table was loaded.
     """
 
     work: Workspace
     changes: TableView
     state: TableView
-    sequence: int
+    memory: Table | None
     epoch: int
     before: MergePosition | None
     plan: MergePlan | None
@@ -197,7 +197,6 @@ def preview_merge(work: Workspace, *, rebuild: bool = False, dry_run: bool = Tru
 def _plan(work: Workspace, rebuild: str) -> _Planned:
     state, changes = require_state(work.stream), TableView(work.store, work.stream.table.name)
     memory = work.store.find(state.deletes_name)
-    sequence = _find_newest_sequence(memory) if memory is not None else 0
     point = require_recovery_point(changes.history, work.stream.stream)
     work = with_event_key(work, changes)
     view = TableView(work.store, state.name)
@@ -205,7 +204,7 @@ def _plan(work: Workspace, rebuild: str) -> _Planned:
     plan = plan_merge(changes.history, work.stream, before, rebuild=rebuild)
     if plan is not None and plan.added is not None:
         require_compacted(work.stream.stream, view.history)
-    return _Planned(work, changes, view, sequence, point.state.epoch, before, plan)
+    return _Planned(work, changes, view, memory, point.state.epoch, before, plan)
 
 
 def _try_merge(work: Workspace, rebuild: str) -> Merged:
@@ -216,11 +215,13 @@ def _try_merge(work: Workspace, rebuild: str) -> Merged:
         name = require_state(stream).name
         return Merged(stream=stream.stream, table=name, outcome="NOTHING")
     plan = take_slice(changes.history, plan, planned.before, stream.merge.max_changes)
-    view = ensure_state_table(work, planned.state, _find_schema(changes.table, plan.read_at))
+    columns = _find_schema(changes.table, plan.read_at)
+    view = ensure_state_table(work, planned.state, columns, planned.memory)
     _drop_old_branches(view)
     branch = name_branch(stream.stream, planned.epoch, beside=True)
+    sequence = _find_newest_sequence(planned.memory) if planned.memory is not None else 0
     merge_id = plan.identify(view.history, planned.before, hash_rules(stream))
-    attempt = _Attempt(plan, planned.before, merge_id, branch, view.history.head, planned.sequence)
+    attempt = _Attempt(plan, planned.before, merge_id, branch, view.history.head, sequence)
     try:
         return _stage_and_publish(work, attempt, changes, view)
     except (StageStaleError, MergeHaltedError, _LateChangeError):

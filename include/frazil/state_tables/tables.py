@@ -90,8 +90,12 @@ def _list_folded_fields(stream: Stream, changes: Schema) -> tuple[NestedField, .
     return tuple(field for field in changes.fields if field.name not in left_out)
 
 
-def ensure_state_table(work: Workspace, state: TableView, changes: Schema) -> TableView:
+def ensure_state_table(
+    work: Workspace, state: TableView, changes: Schema, memory: Table | None = None
+) -> TableView:
     """Create the state table and the delete memory, or let them follow the change table's schema.
+
+    `memory` is the delete memory, if it is loaded.
 
     Returns:
         The view of the state table after that.
@@ -113,14 +117,14 @@ def ensure_state_table(work: Workspace, state: TableView, changes: Schema) -> Ta
         f"columns of state table {state.name}",
         lambda: _follow_changes(next(views), stream, changes),
     )
-    _ensure_memory(work, _build_memory_schema(stream, columns))
+    _ensure_memory(work, _build_memory_schema(stream, columns), memory)
     return state
 
 
-def _ensure_memory(work: Workspace, schema: Schema) -> None:
+def _ensure_memory(work: Workspace, schema: Schema, memory: Table | None) -> None:
     """Create the delete memory, or let its columns follow the key's and the sequence's."""
     name = require_state(work.stream).deletes_name
-    found = work.store.find(name)
+    found = work.store.find(name) if memory is None else memory
     if found is None:
         work.store.create(name, NewTable(schema=schema))
         return

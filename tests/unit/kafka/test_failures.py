@@ -70,6 +70,11 @@ CREATE = "(org.apache.kafka.common.KafkaException) Failed to create new client\n
             ),
         ),
         (
+            "demands a client certificate",
+            "Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required",
+            f"{EXCEPTION}SslAuthenticationException: Failed to process post-handshake messages",
+        ),
+        (
             "token server gave no token",
             'Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}',
             (
