@@ -22,7 +22,7 @@ def fill_in(airflow: Airflow, **form: object) -> dict[str, str]:
 
 
 def count_letters(lab: Lab) -> tuple[object, object]:
-    """Return the letters that count, and those that came back."""
+    """Return the open dead letters, and the resolved ones."""
     answer = lab.frazil("dead-letters", lab.stream, "--json").json
     assert isinstance(answer, dict)
     return answer["open"], answer["resolved"]

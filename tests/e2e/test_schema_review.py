@@ -70,7 +70,7 @@ def answer(airflow: Airflow, run_id: str, choice: str, reason: str) -> dict[str,
 
 @pytest.fixture
 def other(airflow: Airflow) -> Iterator[Lab]:
-    """Return a second stream, with records to read, that nobody asks about."""
+    """Return a second stream with records to read, which no review concerns."""
     with lend_stream(airflow) as lab:
         lab.create_topic()
         lab.produce(good_values(20))

@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from frazil.errors import (
     CatalogUnavailableError,
     FrazilError,
+    IncompatibleTableError,
     KafkaUnavailableError,
     MissingTableError,
     RegistryUnavailableError,
@@ -185,7 +186,7 @@ def read_table(work: Workspace) -> TableReading:
         view = TableView(work.store, stream.table.name)
         if stream.table.state is not None:
             state = TableView(work.store, stream.table.state.name)
-            with suppress(FrazilError):  # the facts of the merge tell it
+            with suppress(IncompatibleTableError):  # `_read_merge` reports it
                 state.load()  # before its changes: a merge may be published meanwhile
         if view.found is None:
             require_not_dropped(work.store, stream.table.name, stream.stream)

@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.exceptions import NoSuchIcebergTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
+from requests.exceptions import ReadTimeout
 from support.catalog_loads import count_loads
 from support.event_lake import COLUMNS, EVENTS, Event, EventsWithoutSpark
 from support.lake import append
@@ -194,6 +195,16 @@ def test_a_merge_that_is_published_during_a_status_is_not_late(
 
     assert merge is not None
     assert (merge.problem, merge.behind_since) == (None, None)
+
+
+def test_a_catalog_that_is_silent_is_asked_once(lake: StateLake, work: Workspace) -> None:
+    lake.catalog.lost_reads = [ReadTimeout(), ReadTimeout()]
+
+    obstacle = read_table(work).facts.obstacle
+
+    assert obstacle is not None
+    assert obstacle.code == "CatalogUnavailable"
+    assert len(lake.catalog.lost_reads) == 1
 
 
 def test_a_state_table_that_cannot_be_read_is_a_problem_of_the_merge_alone(
